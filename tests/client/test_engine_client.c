@@ -66,11 +66,9 @@ static void watch_cancel(void *self, tinkc_reply *reply)
 /* No acquire and release: the engine stays until the client has gone. */
 static tinkc_transport watch_on(watch *w)
 {
-    return (tinkc_transport){ .abi = TINKC_TRANSPORT_ABI,
-                              .flags = w->inner->flags,
-                              .self = w,
-                              .send = watch_send,
-                              .cancel = watch_cancel };
+    return (tinkc_transport){
+        .abi = TINKC_TRANSPORT_ABI, .flags = w->inner->flags, .self = w, .send = watch_send, .cancel = watch_cancel
+    };
 }
 
 typedef struct numbers {
@@ -105,8 +103,8 @@ static tinkc_batch *batch_of(tinkc_client *client, const float *q, tinkc_error *
 
 static void train(tinkc_client *client, tinkc_trainer *trainer, numbers *out)
 {
-    static const char *const losses[] = { TINKC_CROSS_ENTROPY, TINKC_IMPORTANCE_SAMPLING, TINKC_PPO,
-                                          TINKC_CISPO, TINKC_DRO };
+    static const char *const losses[] = { TINKC_CROSS_ENTROPY, TINKC_IMPORTANCE_SAMPLING, TINKC_PPO, TINKC_CISPO,
+                                          TINKC_DRO };
     tinkc_error err = { 0 };
     for (size_t i = 0; i < 5; i++) {
         tinkc_batch *batch = batch_of(client, i ? out->logprobs : NULL, &err);
@@ -219,9 +217,7 @@ static numbers everything(const tinkc_client_options *options, const char *name)
     tinkc_client *client = tinkc_client_new(options, &err);
     assert_ok(err);
     tinkc_trainer *trainer = tinkc_trainer_new(
-        client,
-        &(tinkc_lora_options){ .base_model = "tiny", .rank = 4, .seed = 3, .has_seed = true },
-        &err);
+        client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4, .seed = 3, .has_seed = true }, &err);
     assert_ok(err);
     train(client, trainer, &out);
     sample(trainer, &out);
@@ -235,8 +231,7 @@ static numbers everything(const tinkc_client_options *options, const char *name)
 TEST(in_process_and_over_a_socket)
 {
     tinkc_error err = { 0 };
-    numbers near =
-        everything(&(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, "near");
+    numbers near = everything(&(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, "near");
     tinkc_server *server = tinkc_engine_serve(engine, NULL, &err);
     assert_ok(err);
     numbers far = everything(&(tinkc_client_options){ .base_url = tinkc_server_url(server),
@@ -257,14 +252,12 @@ TEST(one_poll_for_all_samples)
     static const char *const settings[] = { "use_retrieve_futures", "on", NULL };
     tinkc_error err = { 0 };
     tinkc_future *f[N];
-    tinkc_engine *mine =
-        tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings }, &err);
+    tinkc_engine *mine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings }, &err);
     tinkc_engine_add_model(mine, "tiny", folder, &err);
     watch seen = { .inner = tinkc_engine_transport(mine) };
     const tinkc_transport watched = watch_on(&seen);
     tinkc_client *client = tinkc_client_new(&(tinkc_client_options){ .transport = &watched }, &err);
-    tinkc_sampler *sampler =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "tiny" }, &err);
+    tinkc_sampler *sampler = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "tiny" }, &err);
     assert_ok(err);
     for (int i = 0; i < N; i++) {
         tinkc_sampling how = TINKC_SAMPLING_INIT;
@@ -276,8 +269,8 @@ TEST(one_poll_for_all_samples)
         const tinkc_sequence *q = tinkc_samples_at(tinkc_future_samples(f[i], WAIT, &err), 0);
         assert_ok(err);
         assert_int_equal(q->tokens.len, 1 + i % 4);
-        assert_non_null(strstr(tinkc_samples_sequence_id(tinkc_future_samples(f[i], 0, &err), 0),
-                               tinkc_sampler_id(sampler)));
+        assert_non_null(
+            strstr(tinkc_samples_sequence_id(tinkc_future_samples(f[i], 0, &err), 0), tinkc_sampler_id(sampler)));
         tinkc_future_free(f[i]);
     }
     tinkc_sampler_free(sampler);
@@ -292,14 +285,11 @@ TEST(stability_info_is_refused_and_spans_change_nothing)
 {
     tinkc_error err = { 0 };
     double loss[2];
-    const tinkc_span all = { .sequence_id = "s/0",
-                             .length = LENGTH - 1,
-                             .kind = TINKC_SPAN_SAMPLED };
-    tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    const tinkc_span all = { .sequence_id = "s/0", .length = LENGTH - 1, .kind = TINKC_SPAN_SAMPLED };
+    tinkc_client *client =
+        tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
     tinkc_sampler *sampler = tinkc_sampler_new(
-        client, &(tinkc_sampler_options){ .base_model = "tiny", .record_stability_info = true },
-        &err);
+        client, &(tinkc_sampler_options){ .base_model = "tiny", .record_stability_info = true }, &err);
     tinkc_sampling how = TINKC_SAMPLING_INIT;
     tinkc_future *f = tinkc_sample(sampler, text, 3, 1, &how, &err);
     assert_ok(err);
@@ -309,8 +299,7 @@ TEST(stability_info_is_refused_and_spans_change_nothing)
     err = (tinkc_error){ 0 };
     tinkc_future_free(f);
     tinkc_sampler_free(sampler);
-    tinkc_trainer *trainer =
-        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
+    tinkc_trainer *trainer = tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
     for (int i = 0; i < 2; i++) {
         tinkc_batch *batch = batch_of(client, NULL, &err);
         if (i)
@@ -332,8 +321,7 @@ TEST(the_engine_outlives_its_handle)
     tinkc_error err = { 0 };
     tinkc_engine *mine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &err);
     tinkc_engine_add_model(mine, "tiny", folder, &err);
-    tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){ .transport = tinkc_engine_transport(mine) }, &err);
+    tinkc_client *client = tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_engine_transport(mine) }, &err);
     assert_ok(err);
     tinkc_engine_free(mine);
     tinkc_future *f = tinkc_capabilities_get(client, &err);
@@ -343,13 +331,11 @@ TEST(the_engine_outlives_its_handle)
     tinkc_client_free(client);
 }
 
-static double loss_now(tinkc_client *client, tinkc_trainer *trainer, bool backward,
-                       tinkc_error *err)
+static double loss_now(tinkc_client *client, tinkc_trainer *trainer, bool backward, tinkc_error *err)
 {
     tinkc_batch *batch = batch_of(client, NULL, err);
-    tinkc_future *f = backward
-                          ? tinkc_forward_backward(trainer, batch, TINKC_CROSS_ENTROPY, NULL, err)
-                          : tinkc_forward(trainer, batch, TINKC_CROSS_ENTROPY, NULL, err);
+    tinkc_future *f = backward ? tinkc_forward_backward(trainer, batch, TINKC_CROSS_ENTROPY, NULL, err)
+                               : tinkc_forward(trainer, batch, TINKC_CROSS_ENTROPY, NULL, err);
     double loss = tinkc_fwdbwd_metric(tinkc_future_fwdbwd(f, WAIT, err), "loss:sum", -1);
     tinkc_future_free(f);
     tinkc_batch_free(batch);
@@ -366,8 +352,7 @@ TEST(a_live_model_survives_its_program)
     adam.learning_rate = 1e-2;
     tinkc_client_options options = { .transport = tinkc_engine_transport(engine) };
     tinkc_client *first = tinkc_client_new(&options, &err);
-    tinkc_trainer *trainer =
-        tinkc_trainer_new(first, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
+    tinkc_trainer *trainer = tinkc_trainer_new(first, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
     double before = loss_now(first, trainer, true, &err);
     tinkc_future *step = tinkc_optim_step(trainer, &adam, &err);
     while (tinkc_future_stage(step) < TINKC_STAGE_ACCEPTED)
@@ -418,14 +403,10 @@ TEST(the_log_says_which_answers_were_cut)
     atomic_int cuts = 0;
     char *wide = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 8192 });
     tinkc_engine *mine = tinkc_engine_new(
-        &(tinkc_engine_options){
-            .threads = 1, .settings = settings, .log = count_cuts, .log_user = &cuts },
-        &err);
+        &(tinkc_engine_options){ .threads = 1, .settings = settings, .log = count_cuts, .log_user = &cuts }, &err);
     tinkc_engine_add_model(mine, "tiny", wide, &err);
-    tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){ .transport = tinkc_engine_transport(mine) }, &err);
-    tinkc_sampler *sampler =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "tiny" }, &err);
+    tinkc_client *client = tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_engine_transport(mine) }, &err);
+    tinkc_sampler *sampler = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "tiny" }, &err);
     assert_ok(err);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_sampling how = TINKC_SAMPLING_INIT;
@@ -472,8 +453,8 @@ static bool all_operations(tinkc_loss *loss, void *user, tinkc_error *err)
     tinkc_var odds = tinkc_tape_log(t, tinkc_tape_sub(t, tinkc_tape_number(t, 1.5), p));
     tinkc_var gate = tinkc_tape_sigmoid(t, tinkc_tape_mean_tokens(t, tinkc_tape_mul(t, lp, gain)));
     tinkc_var soft = tinkc_tape_softplus(t, tinkc_tape_mul(t, tinkc_tape_constant(t, lp), odds));
-    tinkc_var rest = tinkc_tape_sum_tokens(
-        t, tinkc_tape_mul(t, tinkc_tape_add(t, soft, ratio), tinkc_tape_token_input(t, "w")));
+    tinkc_var rest =
+        tinkc_tape_sum_tokens(t, tinkc_tape_mul(t, tinkc_tape_add(t, soft, ratio), tinkc_tape_token_input(t, "w")));
     tinkc_var total = tinkc_tape_sum(t, tinkc_tape_mul(t, tinkc_tape_neg(t, rest), gate));
     tinkc_var least = tinkc_tape_min(t, lp, tinkc_tape_number(t, -4));
     tinkc_var most = tinkc_tape_max(t, tinkc_tape_mul(t, lp, gain), odds);
@@ -565,8 +546,7 @@ static double norm_there(tinkc_trainer *trainer, const tinkc_batch *batch, tinkc
     tinkc_error err = { 0 };
     const char *id = tinkc_future_loss_id(upload, WAIT, &err);
     assert_ok(err);
-    tinkc_future *f = tinkc_forward_backward(trainer, batch, "custom",
-                                             &(tinkc_loss_options){ .loss_id = id }, &err);
+    tinkc_future *f = tinkc_forward_backward(trainer, batch, "custom", &(tinkc_loss_options){ .loss_id = id }, &err);
     (void)tinkc_future_fwdbwd(f, WAIT, &err);
     assert_ok(err);
     tinkc_future_free(f);
@@ -583,10 +563,9 @@ TEST(a_loss_at_the_service_is_the_tapes)
 {
     static tinkc_loss_fn *const recorded[] = { squares, all_operations, kinks };
     tinkc_error err = { 0 };
-    tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
-    tinkc_trainer *trainer =
-        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
+    tinkc_client *client =
+        tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    tinkc_trainer *trainer = tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
     assert_ok(err);
     tinkc_batch *batch = batch_with_inputs(client);
     tinkc_loss_graph by_hand = { .inputs = inputs, .ranks = ranks, .nodes_json = squares_json };
@@ -677,8 +656,8 @@ TEST(what_needs_other_examples_is_not_recorded)
                                         "more than 16 inputs",
                                         "the loss function failed" };
     tinkc_error err = { 0 };
-    tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    tinkc_client *client =
+        tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
     for (int i = 0; i < (int)(sizeof says / sizeof *says); i++) {
         err = (tinkc_error){ 0 };
         assert_null(tinkc_loss_record(client, NULL, cannot_be_recorded, &i, &err));
@@ -708,10 +687,9 @@ TEST(inputs_that_do_not_fit_are_named)
     } rows[] = { { "gone", "the input gone has 0 numbers, not 1", "'gone' is missing" },
                  { "w", "the input w has 7 numbers, not 1", "the dim has size 7, not 1" } };
     tinkc_error err = { 0 };
-    tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
-    tinkc_trainer *trainer =
-        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
+    tinkc_client *client =
+        tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    tinkc_trainer *trainer = tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
     tinkc_batch *batch = batch_with_inputs(client);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         void *name = (void *)(uintptr_t)rows[i].name;
@@ -749,8 +727,8 @@ TEST(losses_that_are_refused)
         { { .inputs = inputs, .ranks = ranks, .nodes_json = "{\"format\":1,\"nodes\":[]}" }, TINKC_E_BAD_REQUEST, "" },
     };
     tinkc_error err = { 0 };
-    tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    tinkc_client *client =
+        tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         err = (tinkc_error){ 0 };
         tinkc_future *f = tinkc_loss_create(client, &rows[i].graph, &err);

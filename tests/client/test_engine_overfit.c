@@ -23,8 +23,7 @@ static tinkc_engine *open_engine(const char *store)
 {
     tinkc_error err = { 0 };
     const char *const settings[] = { "disk_reserve", "0", NULL };
-    tinkc_engine *engine =
-        tinkc_engine_new(&(tinkc_engine_options){ .store = store, .settings = settings }, &err);
+    tinkc_engine *engine = tinkc_engine_new(&(tinkc_engine_options){ .store = store, .settings = settings }, &err);
     assert_ok(err);
     assert_true(tinkc_engine_add_model(engine, "nano", "models/nano", &err));
     return engine;
@@ -48,8 +47,7 @@ static const char *batch(const tinkc_transport *t, const char *model, int64_t se
                        s ? "," : "");
         for (int i = 0; i + 1 < LENGTH; i++)
             tkc_buf_printf(&b, &err, "%s%d", i ? "," : "", text[s][i]);
-        tkc_buf_cstr(
-            &b, "]}]},\"loss_fn_inputs\":{\"target_tokens\":{\"dtype\":\"int64\",\"data\":[", &err);
+        tkc_buf_cstr(&b, "]}]},\"loss_fn_inputs\":{\"target_tokens\":{\"dtype\":\"int64\",\"data\":[", &err);
         for (int i = 0; i + 1 < LENGTH; i++)
             tkc_buf_printf(&b, &err, "%s%d", i ? "," : "", text[s][i + 1]);
         tkc_buf_cstr(&b, "]},\"weights\":{\"dtype\":\"float32\",\"data\":[", &err);
@@ -59,8 +57,7 @@ static const char *batch(const tinkc_transport *t, const char *model, int64_t se
     }
     tkc_buf_cstr(&b, "]}}", &err);
     tkc_buf_terminate(&b, &err);
-    const char *id = json_field(
-        service_json(t, 200, "POST", "/api/v1/forward_backward", "%s", b.data), "request_id");
+    const char *id = json_field(service_json(t, 200, "POST", "/api/v1/forward_backward", "%s", b.data), "request_id");
     tkc_buf_free(&b);
     return id;
 }
@@ -81,15 +78,14 @@ static void says_back(const tinkc_transport *t, const char *sampler)
         char expected[200] = "\"tokens\":[";
         size_t n = strlen(expected);
         for (int i = PROMPT; i < LENGTH; i++)
-            n += (size_t)snprintf(expected + n, sizeof expected - n, "%s%d", i > PROMPT ? "," : "",
-                                  text[s][i]);
+            n += (size_t)snprintf(expected + n, sizeof expected - n, "%s%d", i > PROMPT ? "," : "", text[s][i]);
         snprintf(expected + n, sizeof expected - n, "]");
-        const char *promise = service_json(
-            t, 200, "POST", "/api/v1/asample",
-            "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{\"type\":"
-            "\"encoded_text\",\"tokens\":[%d,%d,%d]}]},\"sampling_params\":{\"max_tokens\":%d,"
-            "\"temperature\":0.0,\"stop\":[]}}",
-            sampler, s, text[s][0], text[s][1], text[s][2], LENGTH - PROMPT);
+        const char *promise =
+            service_json(t, 200, "POST", "/api/v1/asample",
+                         "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{\"type\":"
+                         "\"encoded_text\",\"tokens\":[%d,%d,%d]}]},\"sampling_params\":{\"max_tokens\":%d,"
+                         "\"temperature\":0.0,\"stop\":[]}}",
+                         sampler, s, text[s][0], text[s][1], text[s][2], LENGTH - PROMPT);
         const char *result = service_wait(t, json_field(promise, "request_id"));
         if (!strstr(result, expected))
             fail_msg("sequence %d: %s is not in %s", s, expected, result);
@@ -114,12 +110,10 @@ TEST(learns_saves_and_goes_on)
                                        "{\"model_id\":\"%s\",\"seq_id\":%lld,"
                                        "\"sampling_session_seq_id\":0}",
                                        model, (long long)seq++);
-    says_back(
-        t, json_field(service_wait(t, json_field(promise, "request_id")), "sampling_session_id"));
+    says_back(t, json_field(service_wait(t, json_field(promise, "request_id")), "sampling_session_id"));
 
     promise = service_json(t, 200, "POST", "/api/v1/save_weights",
-                           "{\"model_id\":\"%s\",\"seq_id\":%lld,\"path\":\"learnt\"}", model,
-                           (long long)seq++);
+                           "{\"model_id\":\"%s\",\"seq_id\":%lld,\"path\":\"learnt\"}", model, (long long)seq++);
     const char *path = hold(json_field(service_wait(t, json_field(promise, "request_id")), "path"));
     double next[3];
     for (int i = 0; i < 3; i++, seq += 2)
@@ -130,8 +124,7 @@ TEST(learns_saves_and_goes_on)
     t = tinkc_engine_transport(engine);
     const char *other = hold(service_model(t, service_session(t), 0, "nano", RANK, 99));
     promise = service_json(t, 200, "POST", "/api/v1/load_weights",
-                           "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"%s\",\"optimizer\":true}",
-                           other, path);
+                           "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"%s\",\"optimizer\":true}", other, path);
     service_wait(t, json_field(promise, "request_id"));
     for (int i = 0; i < 3; i++)
         assert_true(learn(t, other, 2 + 2 * i) == next[i]);

@@ -54,8 +54,8 @@ TEST(a_seed_of_zero_is_sent)
         tinkc_error err = { 0 };
         tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
         tinkc_client *client = mock_client(mock, NULL, &err);
-        tinkc_trainer *t = tinkc_trainer_new(
-            client, &(tinkc_lora_options){ .base_model = "mock/nano", .has_seed = given }, &err);
+        tinkc_trainer *t =
+            tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano", .has_seed = given }, &err);
         assert_ok(&err);
         const char *body = (const char *)nth_request(mock, "/api/v1/create_model", 0)->body.data;
         assert_int_equal(strstr(body, "\"seed\":0") != NULL, given);
@@ -77,14 +77,11 @@ TEST(every_end_of_a_sample_is_reported)
         tinkc_error err = { 0 };
         tinkc_sampling o = TINKC_SAMPLING_INIT;
         tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-        tinkc_mock_always(mock, NULL, "/api/v1/client/dynamic_config",
-                          &(tinkc_mock_answer){ .body = on }, &err);
-        tinkc_mock_always(mock, NULL, POLL, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
-                          &err);
+        tinkc_mock_always(mock, NULL, "/api/v1/client/dynamic_config", &(tinkc_mock_answer){ .body = on }, &err);
+        tinkc_mock_always(mock, NULL, POLL, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
         tinkc_mock_always(mock, NULL, CANCEL, &(tinkc_mock_answer){ .body = "{}" }, &err);
         tinkc_client *client = mock_client(mock, NULL, &err);
-        tinkc_sampler *s =
-            tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+        tinkc_sampler *s = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
         tinkc_future *f = tinkc_sample(s, prompt, 3, 1, &o, &err);
         tinkc_mock_settle(mock, PATIENCE_MS, &err);
         assert_ok(&err);

@@ -26,8 +26,7 @@ static void open_fixture(fixture *x, const char *config, size_t examples)
     *x = (fixture){ 0 };
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
     if (config)
-        tinkc_mock_always(x->mock, NULL, "/api/v1/client/config",
-                          &(tinkc_mock_answer){ .body = config }, &x->err);
+        tinkc_mock_always(x->mock, NULL, "/api/v1/client/config", &(tinkc_mock_answer){ .body = config }, &x->err);
     x->client = mock_client(x->mock, NULL, &x->err);
     x->trainer = tinkc_trainer_new(x->client, &lora, &x->err);
     x->batch = tinkc_batch_new(x->client, &x->err);
@@ -61,8 +60,7 @@ TEST(c01_submitting_does_not_wait_for_the_network)
     fixture x;
     open_fixture(&x, "{\"fwdbwd_max_chunk_len\":1}", 50);
     tinkc_mock_always(x.mock, NULL, "/api/v1/forward_backward",
-                      &(tinkc_mock_answer){ .delay_ms = 200, .body = "{\"request_id\":\"r\"}" },
-                      &x.err);
+                      &(tinkc_mock_answer){ .delay_ms = 200, .body = "{\"request_id\":\"r\"}" }, &x.err);
     tinkc_future *f = pass(&x); /* 50 chunks of 200 ms on a clock that stands still */
     assert_int_equal(tinkc_future_part_count(f), 50);
     tinkc_future *health = tinkc_health_check(x.client, &x.err);
@@ -108,17 +106,15 @@ TEST(c02_events_in_little_memory)
 /* Plain text is plain text; who wants a conversation calls another function. */
 TEST(c08_c21_encoding_never_applies_a_template)
 {
-    static const char json[] =
-        "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":3,\"content\":\"<u>\",\"special\":true,"
-        "\"normalized\":false}],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":"
-        "false,"
-        "\"trim_offsets\":false,\"use_regex\":false},\"decoder\":{\"type\":\"ByteLevel\"},"
-        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2},\"merges\":[]}}";
-    static const char config[] =
-        "{\"chat_template\":\"{% for m in messages %}<u>{{ m.content }}c{% endfor %}\"}";
+    static const char json[] = "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":3,\"content\":\"<u>\",\"special\":true,"
+                               "\"normalized\":false}],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+                               "false,"
+                               "\"trim_offsets\":false,\"use_regex\":false},\"decoder\":{\"type\":\"ByteLevel\"},"
+                               "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2},\"merges\":[]}}";
+    static const char config[] = "{\"chat_template\":\"{% for m in messages %}<u>{{ m.content }}c{% endfor %}\"}";
     tinkc_error err = { 0 };
-    tinkc_tokenizer *tok = tinkc_tokenizer_parse(json, sizeof json - 1, config, sizeof config - 1,
-                                                 &(tinkc_tokenizer_options){ 0 }, &err);
+    tinkc_tokenizer *tok =
+        tinkc_tokenizer_parse(json, sizeof json - 1, config, sizeof config - 1, &(tinkc_tokenizer_options){ 0 }, &err);
     tinkc_tokens plain = { 0 }, chat = { 0 };
     tinkc_text text = { 0 };
     assert_ok(&err);
@@ -143,12 +139,10 @@ TEST(c04_no_timeout_is_not_the_default_timeout)
     for (int forever = 0; forever < 2; forever++) {
         tinkc_error err = { 0 };
         tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-        tinkc_client_options o = { .no_retries = true,
-                                   .idle_timeout_ms = forever ? TINKC_FOREVER : 0 };
+        tinkc_client_options o = { .no_retries = true, .idle_timeout_ms = forever ? TINKC_FOREVER : 0 };
         tinkc_client *client = mock_client(mock, &o, &err);
         tinkc_mock_always(mock, NULL, "/api/v1/healthz",
-                          &(tinkc_mock_answer){ .delay_ms = 90000, .body = "{\"status\":\"ok\"}" },
-                          &err);
+                          &(tinkc_mock_answer){ .delay_ms = 90000, .body = "{\"status\":\"ok\"}" }, &err);
         tinkc_future *f = tinkc_health_check(client, &err);
         assert_true(run_until_done(mock, f, 600000));
         assert_true(tinkc_future_wait(f, 0, &err) == (forever == 1));
@@ -175,8 +169,8 @@ TEST(c09_images_are_base64_in_samples_and_bytes_in_training)
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     tinkc_future *f = tinkc_sample_input(sampler, input, 1, &o, &x.err);
     assert_true(tinkc_future_wait(f, PATIENCE_MS, &x.err));
-    assert_non_null(strstr((const char *)nth_request(x.mock, "/api/v1/asample", 0)->body.data,
-                           "\"data\":\"iVBORw0K\""));
+    assert_non_null(
+        strstr((const char *)nth_request(x.mock, "/api/v1/asample", 0)->body.data, "\"data\":\"iVBORw0K\""));
     tinkc_batch_add(x.batch, input, &x.err);
     tinkc_batch_set_i64(x.batch, "target_tokens", (int64_t[]){ 1, 2, 3 }, 3, &x.err);
     tinkc_future *p = pass(&x);
@@ -283,12 +277,10 @@ TEST(c24_c27_two_clients_two_keys_and_an_environment_that_changes)
     for (size_t i = 0; i < 2; i++) {
         assert_non_null(tinkc_client_session_id(clients[i], PATIENCE_MS, &err));
         for (size_t k = 0; tinkc_mock_request(mocks[i], k); k++)
-            assert_string_equal(request_header(tinkc_mock_request(mocks[i], k), "X-API-Key"),
-                                keys[i]);
-        assert_string_equal(
-            (const char *)nth_request(mocks[i], "/api/v1/create_session", 0)->body.data,
-            "{\"tags\":[\"a\",\"b\"],\"user_metadata\":{},\"sdk_version\":\"0.25.0\","
-            "\"project_id\":\"p-env\",\"type\":\"create_session\"}");
+            assert_string_equal(request_header(tinkc_mock_request(mocks[i], k), "X-API-Key"), keys[i]);
+        assert_string_equal((const char *)nth_request(mocks[i], "/api/v1/create_session", 0)->body.data,
+                            "{\"tags\":[\"a\",\"b\"],\"user_metadata\":{},\"sdk_version\":\"0.25.0\","
+                            "\"project_id\":\"p-env\",\"type\":\"create_session\"}");
         tinkc_client_free(clients[i]);
         tinkc_mock_free(mocks[i]);
     }
@@ -304,15 +296,13 @@ TEST(c29_a_chunk_is_polled_from_its_acceptance_on)
     tinkc_mock_once(x.mock, NULL, "/api/v1/forward_backward",
                     &(tinkc_mock_answer){ .body = "{\"request_id\":\"first\"}" }, &x.err);
     tinkc_mock_once(x.mock, NULL, "/api/v1/forward_backward",
-                    &(tinkc_mock_answer){ .delay_ms = 5000, .body = "{\"request_id\":\"second\"}" },
-                    &x.err);
-    tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future",
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x.err);
+                    &(tinkc_mock_answer){ .delay_ms = 5000, .body = "{\"request_id\":\"second\"}" }, &x.err);
+    tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
+                      &x.err);
     tinkc_future *f = pass(&x);
     tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
     assert_int_equal(tinkc_mock_count(x.mock, "/api/v1/retrieve_future"), 1);
-    assert_non_null(strstr(
-        (const char *)nth_request(x.mock, "/api/v1/retrieve_future", 0)->body.data, "first"));
+    assert_non_null(strstr((const char *)nth_request(x.mock, "/api/v1/retrieve_future", 0)->body.data, "first"));
     tinkc_future_free(f);
     close_fixture(&x);
 }
@@ -322,8 +312,7 @@ TEST(c33_heartbeats_do_not_wait_for_uploads)
     fixture x;
     open_fixture(&x, NULL, 2);
     tinkc_mock_always(x.mock, NULL, "/api/v1/forward_backward",
-                      &(tinkc_mock_answer){ .delay_ms = 55000, .body = "{\"request_id\":\"r\"}" },
-                      &x.err);
+                      &(tinkc_mock_answer){ .delay_ms = 55000, .body = "{\"request_id\":\"r\"}" }, &x.err);
     tinkc_future *f = pass(&x);
     for (int i = 0; i < 5; i++) {
         tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
@@ -342,14 +331,12 @@ TEST(c36_chunks_under_way_are_bounded_by_the_budget)
 {
     fixture x;
     /* An example counts 80 bytes: 20 of tokens, 40 of targets, 20 of weights. */
-    open_fixture(&x, "{\"fwdbwd_max_chunk_len\":1,\"fwdbwd_dispatch_bytes_semaphore_size\":160}",
-                 100);
+    open_fixture(&x, "{\"fwdbwd_max_chunk_len\":1,\"fwdbwd_dispatch_bytes_semaphore_size\":160}", 100);
     assert_int_equal(tinkc_batch_bytes(x.batch), 8000);
     tinkc_mock_always(x.mock, NULL, "/api/v1/forward_backward",
-                      &(tinkc_mock_answer){ .delay_ms = 100, .body = "{\"request_id\":\"r\"}" },
+                      &(tinkc_mock_answer){ .delay_ms = 100, .body = "{\"request_id\":\"r\"}" }, &x.err);
+    tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
                       &x.err);
-    tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future",
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x.err);
     tinkc_future *f = pass(&x);
     for (int i = 0; i < 60; i++) {
         int64_t next = tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
@@ -383,11 +370,9 @@ TEST(c39_categories_in_any_case)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fixture x;
         char body[100];
-        (void)snprintf(body, sizeof body, "{\"error\":%s,\"category\":\"%s\"}", rows[i].error,
-                       rows[i].category);
+        (void)snprintf(body, sizeof body, "{\"error\":%s,\"category\":\"%s\"}", rows[i].error, rows[i].category);
         open_fixture(&x, NULL, 0);
-        tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future",
-                          &(tinkc_mock_answer){ .body = body }, &x.err);
+        tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .body = body }, &x.err);
         tinkc_future *f = step(&x);
         assert_false(tinkc_future_wait(f, PATIENCE_MS, &x.err));
         assert_int_equal(x.err.code, TINKC_E_REQUEST_FAILED);
@@ -442,17 +427,14 @@ TEST(large_results_wait_for_room)
     open_fixture(&x, NULL, 1);
     tinkc_mock_once(
         x.mock, NULL, "/api/v1/retrieve_future",
-        &(tinkc_mock_answer){
-            .body = "{\"status\":\"complete_metadata\",\"response_payload_size\":99999999}" },
+        &(tinkc_mock_answer){ .body = "{\"status\":\"complete_metadata\",\"response_payload_size\":99999999}" },
         &x.err);
     tinkc_future *f = pass(&x);
     assert_true(tinkc_future_wait(f, PATIENCE_MS, &x.err));
-    assert_non_null(
-        strstr((const char *)nth_request(x.mock, "/api/v1/retrieve_future", 0)->body.data,
-               "\"allow_metadata_only\":true"));
-    assert_non_null(
-        strstr((const char *)nth_request(x.mock, "/api/v1/retrieve_future", 1)->body.data,
-               "\"allow_metadata_only\":false"));
+    assert_non_null(strstr((const char *)nth_request(x.mock, "/api/v1/retrieve_future", 0)->body.data,
+                           "\"allow_metadata_only\":true"));
+    assert_non_null(strstr((const char *)nth_request(x.mock, "/api/v1/retrieve_future", 1)->body.data,
+                           "\"allow_metadata_only\":false"));
     tinkc_future *again = pass(&x); /* the room was given back */
     assert_true(tinkc_future_wait(again, PATIENCE_MS, &x.err));
     tinkc_future_free(f);

@@ -57,9 +57,7 @@ static void by_chunks(inputs *x, size_t n, result *r)
     for (size_t t = 0; t < n; t++) {
         size_t i = t % CHUNK, first = t - i;
         tke_delta_products p;
-        tke_delta_chunk c = {
-            .kt = kt, .s = s[0], .n = r->n[first], .n_stride = DV, .g = x->g + first, .g_stride = 1
-        };
+        tke_delta_chunk c = { .kt = kt, .s = s[0], .n = r->n[first], .n_stride = DV, .g = x->g + first, .g_stride = 1 };
         if (i == 0)
             memcpy(r->before[t / CHUNK], s, sizeof s);
         tke_delta_multiply(&shape, kt, i, x->q[t], x->k[t], &p);

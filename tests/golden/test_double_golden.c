@@ -64,8 +64,7 @@ static void add_block(maker *m, const char *prefix, const tke_lora_layout *l, co
     tke_tensor_ref ref;
     for (size_t place = 0; tke_layout_next(l, &place, &ref);) {
         char name[160];
-        snprintf(name, sizeof name, "%sbase_model.model.%s.lora_%c.weight", prefix,
-                 ref.weight->path, "AB"[ref.is_b]);
+        snprintf(name, sizeof name, "%sbase_model.model.%s.lora_%c.weight", prefix, ref.weight->path, "AB"[ref.is_b]);
         add_reals(m, name, block + ref.offset, ref.count / ref.cols, ref.cols);
     }
 }
@@ -83,11 +82,9 @@ static tke_adapter *adapter_of(maker *m)
     return a;
 }
 
-static tke_pass run(maker *m, tke_adapter *a, const char *loss, bool backward, const tke_datum *d,
-                    size_t n)
+static tke_pass run(maker *m, tke_adapter *a, const char *loss, bool backward, const tke_datum *d, size_t n)
 {
-    tke_loss_key keys[2] = { { tkc_str("clip_low_threshold"), 0.8 },
-                             { tkc_str("clip_high_threshold"), 1.2 } };
+    tke_loss_key keys[2] = { { tkc_str("clip_low_threshold"), 0.8 }, { tkc_str("clip_high_threshold"), 1.2 } };
     tke_pass p = { .adapter = a, .backward = backward, .data = d, .n_data = n }, *list[1] = { &p };
     bool clips = strcmp(loss, "ppo") == 0 || strcmp(loss, "cispo") == 0;
     assert_true(tke_loss_parse(&p.loss, tkc_str(loss), keys, clips ? 2 : 0, false, &m->err));
@@ -100,9 +97,7 @@ static tke_pass run(maker *m, tke_adapter *a, const char *loss, bool backward, c
 static void make_data(maker *m, tke_datum *data, bool rl)
 {
     for (size_t b = 0; b < BATCH; b++) {
-        data[b] = (tke_datum){
-            .tokens = m->ids + b * LENGTH, .n = LENGTH, .k = 1, .targets = m->targets + b * LENGTH
-        };
+        data[b] = (tke_datum){ .tokens = m->ids + b * LENGTH, .n = LENGTH, .k = 1, .targets = m->targets + b * LENGTH };
         if (rl) {
             data[b].logprobs = m->q + b * LENGTH;
             data[b].advantages = m->advantages + b * LENGTH;
@@ -187,14 +182,13 @@ static void add_greedy(maker *m)
 static void write_json(const maker *m)
 {
     char text[1024];
-    snprintf(
-        text, sizeof text,
-        "{\"alpha\": 32, \"r\": %d, \"clip_low_threshold\": 0.8, \"clip_high_threshold\": 1.2, "
-        "\"losses\": {\"cross_entropy\": %.17g, \"importance_sampling\": %.17g, \"ppo\": %.17g, "
-        "\"cispo\": %.17g}, \"adam\": {\"learning_rate\": 0.01, \"beta1\": 0.9, \"beta2\": 0.95, "
-        "\"eps\": 1e-12, \"weight_decay\": 0.1, \"grad_clip_norm\": 1.0, "
-        "\"grad_norms\": [%.17g, %.17g]}}",
-        RANK, m->losses[0], m->losses[1], m->losses[2], m->losses[3], m->norms[0], m->norms[1]);
+    snprintf(text, sizeof text,
+             "{\"alpha\": 32, \"r\": %d, \"clip_low_threshold\": 0.8, \"clip_high_threshold\": 1.2, "
+             "\"losses\": {\"cross_entropy\": %.17g, \"importance_sampling\": %.17g, \"ppo\": %.17g, "
+             "\"cispo\": %.17g}, \"adam\": {\"learning_rate\": 0.01, \"beta1\": 0.9, \"beta2\": 0.95, "
+             "\"eps\": 1e-12, \"weight_decay\": 0.1, \"grad_clip_norm\": 1.0, "
+             "\"grad_norms\": [%.17g, %.17g]}}",
+             RANK, m->losses[0], m->losses[1], m->losses[2], m->losses[3], m->norms[0], m->norms[1]);
     tiny_write(m->folder, "golden.json", text);
 }
 
@@ -264,12 +258,11 @@ static void check_family(const tiny_model *t)
 
 TEST(llama_agrees_with_its_reference)
 {
-    check_family(&(tiny_model){
-        .family = "llama",
-        .seed = 21,
-        .dtype = "BF16",
-        .rope = "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
-                "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 256" });
+    check_family(&(tiny_model){ .family = "llama",
+                                .seed = 21,
+                                .dtype = "BF16",
+                                .rope = "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+                                        "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 256" });
 }
 
 TEST(qwen2_agrees_with_its_reference)

@@ -63,11 +63,7 @@ static tke_loss loss_of(const char *name)
 
 static double evaluate(world *w, const tke_loss *loss, bool backward, double lp[N_DATA][MAX_LEN])
 {
-    tke_pass p = { .adapter = w->adapter,
-                   .backward = backward,
-                   .loss = *loss,
-                   .data = w->data,
-                   .n_data = N_DATA };
+    tke_pass p = { .adapter = w->adapter, .backward = backward, .loss = *loss, .data = w->data, .n_data = N_DATA };
     tke_pass *list[1] = { &p };
     tke_trainer_run(w->trainer, list, 1);
     if (p.err.code)
@@ -92,11 +88,9 @@ static void make_data(world *w)
             }
         }
         w->targets[d][1] = w->targets[d][0]; /* a token named twice in one row */
-        w->data[d] = (tke_datum){ .tokens = w->tokens[d],
-                                  .n = lengths[d],
-                                  .k = 1,
-                                  .targets = w->targets[d],
-                                  .weights = w->weights[d] };
+        w->data[d] = (tke_datum){
+            .tokens = w->tokens[d], .n = lengths[d], .k = 1, .targets = w->targets[d], .weights = w->weights[d]
+        };
     }
 }
 
@@ -151,8 +145,7 @@ static void open_world(world *w, const tiny_model *t, uint32_t train)
     if (!w->model)
         fail_msg("%s", err.message);
     w->loaded = device_load(device, w->model);
-    w->trainer = tke_trainer_new(
-        w->loaded, &(tke_trainer_options){ .keep = train & 1 ? TKE_KEEP_NONE : 0 }, &err);
+    w->trainer = tke_trainer_new(w->loaded, &(tke_trainer_options){ .keep = train & 1 ? TKE_KEEP_NONE : 0 }, &err);
     tke_adapter_spec spec = { .rank = 3, .train = train, .seed = 9 };
     w->adapter = tke_adapter_new(device, w->model, &spec, &err);
     assert_non_null(w->adapter);
@@ -230,8 +223,7 @@ static void check(const tiny_model *t, uint32_t train, int which, int coordinate
 {
     world w;
     char what[80];
-    snprintf(what, sizeof what, "%s %u, train %u, %s", t->family, (unsigned)t->seed, train,
-             losses[which]);
+    snprintf(what, sizeof what, "%s %u, train %u, %s", t->family, (unsigned)t->seed, train, losses[which]);
     open_world(&w, t, train);
     static const float two[MAX_LEN] = { 2, 2, 2, 2, 2, 2, 2, 2, 2 };
     tke_loss loss = loss_of(which == 1 ? "cross_entropy" : which == 6 ? "cispo" : losses[which]);

@@ -49,9 +49,7 @@ static void by_chunks(const inputs *x, size_t n, result *r)
     double bt[N * CHUNK], s[N][P] = { { 0 } }, products[CHUNK];
     for (size_t t = 0; t < n; t++) {
         size_t i = t % CHUNK, first = t - i;
-        tke_space_chunk c = {
-            .bt = bt, .s = s[0], .u = x->u[first], .u_stride = P, .a = x->a + first, .a_stride = 1
-        };
+        tke_space_chunk c = { .bt = bt, .s = s[0], .u = x->u[first], .u_stride = P, .a = x->a + first, .a_stride = 1 };
         if (i == 0)
             memcpy(r->before[t / CHUNK], s, sizeof s);
         tke_space_multiply(&shape, bt, i, x->b[t], x->c[t], products);

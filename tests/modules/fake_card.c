@@ -60,8 +60,7 @@ static int is_old(const char *mode)
     char folder[1000];
     own_folder(folder);
     size_t n = strlen(folder), k = ending ? strlen(ending) : 0;
-    return (mode && strcmp(mode, "old") == 0) ||
-           (k && n >= k && strcmp(folder + n - k, ending) == 0);
+    return (mode && strcmp(mode, "old") == 0) || (k && n >= k && strcmp(folder + n - k, ending) == 0);
 }
 
 __attribute__((visibility("default"))) const tke_device_ops *tinkc_engine_cuda(uint32_t abi);
@@ -69,9 +68,7 @@ __attribute__((visibility("default"))) const tke_device_ops *tinkc_engine_cuda(u
 const tke_device_ops *tinkc_engine_cuda(uint32_t abi)
 {
     const char *mode = getenv("FAKE_CARD");
-    ops = (tke_device_ops){
-        .kind = "cuda", .open = open_card, .close = close_card, .info = describe
-    };
+    ops = (tke_device_ops){ .kind = "cuda", .open = open_card, .close = close_card, .info = describe };
     ops.abi = is_old(mode) ? abi - 1 : abi;
     return mode && strcmp(mode, "refuse") == 0 ? NULL : &ops;
 }

@@ -37,9 +37,9 @@ __attribute__((constructor)) static void begin_late(void)
     be_late(3, 1);
 }
 
-#define NEXT(name)                                                                                 \
-    static __typeof__(&name) real;                                                                 \
-    if (!real)                                                                                     \
+#define NEXT(name)                                                                                                     \
+    static __typeof__(&name) real;                                                                                     \
+    if (!real)                                                                                                         \
     real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 
 pid_t fork(void)
@@ -50,19 +50,19 @@ pid_t fork(void)
     return child;
 }
 
-#define OPENING(name, parameters, ...)                                                             \
-    int name parameters                                                                            \
-    {                                                                                              \
-        NEXT(name);                                                                                \
-        mode_t mode = 0;                                                                           \
-        if (flags & O_CREAT) {                                                                     \
-            va_list rest;                                                                          \
-            va_start(rest, flags);                                                                 \
-            mode = va_arg(rest, mode_t);                                                           \
-            va_end(rest);                                                                          \
-            be_late(8, 3);                                                                         \
-        }                                                                                          \
-        return real(__VA_ARGS__);                                                                  \
+#define OPENING(name, parameters, ...)                                                                                 \
+    int name parameters                                                                                                \
+    {                                                                                                                  \
+        NEXT(name);                                                                                                    \
+        mode_t mode = 0;                                                                                               \
+        if (flags & O_CREAT) {                                                                                         \
+            va_list rest;                                                                                              \
+            va_start(rest, flags);                                                                                     \
+            mode = va_arg(rest, mode_t);                                                                               \
+            va_end(rest);                                                                                              \
+            be_late(8, 3);                                                                                             \
+        }                                                                                                              \
+        return real(__VA_ARGS__);                                                                                      \
     }
 
 OPENING(open, (const char *path, int flags, ...), path, flags, mode)

@@ -49,15 +49,15 @@ static struct {
 } log_ = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* The C library's own function; several threads may look for it at once. */
-#define REAL(name, ...)                                                                            \
-    __extension__({                                                                                \
-        static __typeof__(&name) next;                                                             \
-        __typeof__(&name) found = __atomic_load_n(&next, __ATOMIC_ACQUIRE);                        \
-        if (!found) {                                                                              \
-            *(void **)&found = dlsym(RTLD_NEXT, #name);                                            \
-            __atomic_store_n(&next, found, __ATOMIC_RELEASE);                                      \
-        }                                                                                          \
-        found(__VA_ARGS__);                                                                        \
+#define REAL(name, ...)                                                                                                \
+    __extension__({                                                                                                    \
+        static __typeof__(&name) next;                                                                                 \
+        __typeof__(&name) found = __atomic_load_n(&next, __ATOMIC_ACQUIRE);                                            \
+        if (!found) {                                                                                                  \
+            *(void **)&found = dlsym(RTLD_NEXT, #name);                                                                \
+            __atomic_store_n(&next, found, __ATOMIC_RELEASE);                                                          \
+        }                                                                                                              \
+        found(__VA_ARGS__);                                                                                            \
     })
 
 static void stop(const char *why)
@@ -109,9 +109,7 @@ static int node_of(const struct stat *st)
 static int node_of_fd(int fd)
 {
     struct stat st;
-    return log_.on && fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
-               ? node_of(&st)
-               : -1;
+    return log_.on && fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) ? node_of(&st) : -1;
 }
 
 /* A name below the recorded folder. */
@@ -232,17 +230,17 @@ static void synced(int fd)
 
 /* ---- the C library's functions ---- */
 
-#define LOCKED(type, call, note)                                                                   \
-    do {                                                                                           \
-        pthread_mutex_lock(&log_.lock);                                                            \
-        type result = call;                                                                        \
-        int kept = errno;                                                                          \
-        if (log_.on) {                                                                             \
-            note;                                                                                  \
-        }                                                                                          \
-        errno = kept;                                                                              \
-        pthread_mutex_unlock(&log_.lock);                                                          \
-        return result;                                                                             \
+#define LOCKED(type, call, note)                                                                                       \
+    do {                                                                                                               \
+        pthread_mutex_lock(&log_.lock);                                                                                \
+        type result = call;                                                                                            \
+        int kept = errno;                                                                                              \
+        if (log_.on) {                                                                                                 \
+            note;                                                                                                      \
+        }                                                                                                              \
+        errno = kept;                                                                                                  \
+        pthread_mutex_unlock(&log_.lock);                                                                              \
+        return result;                                                                                                 \
     } while (0)
 
 #pragma GCC visibility push(default) /* SQLite must find them */
@@ -330,8 +328,7 @@ int ftruncate64(int fd, off64_t length)
 
 int truncate(const char *path, off_t length)
 {
-    LOCKED(int, REAL(truncate, path, length),
-           result == 0 ? cut(find(AT_FDCWD, path).node, length) : (void)0);
+    LOCKED(int, REAL(truncate, path, length), result == 0 ? cut(find(AT_FDCWD, path).node, length) : (void)0);
 }
 
 int fsync(int fd)
@@ -473,8 +470,7 @@ size_t powerloss_moments(void)
 
 bool powerloss_at_sync(size_t moment)
 {
-    return (moment < log_.n && log_.list[moment].kind == SYNC) ||
-           (moment > 0 && log_.list[moment - 1].kind == SYNC);
+    return (moment < log_.n && log_.list[moment].kind == SYNC) || (moment > 0 && log_.list[moment - 1].kind == SYNC);
 }
 
 int powerloss_promised(size_t moment)
@@ -541,8 +537,7 @@ static void choose_names(size_t moment, int way, uint64_t seed, bool *kept)
         const record *r = &log_.list[i];
         if (!is_name(r) || kept[i])
             continue;
-        bool stays = way == POWERLOSS_KEPT || way == POWERLOSS_NAMES ||
-                     (way == POWERLOSS_MIXED && roll(&seed) % 3);
+        bool stays = way == POWERLOSS_KEPT || way == POWERLOSS_NAMES || (way == POWERLOSS_MIXED && roll(&seed) % 3);
         if (stays && !lost[r->folder] && !(r->other >= 0 && lost[r->other])) {
             kept[i] = true;
             continue;
@@ -557,8 +552,7 @@ static void choose_names(size_t moment, int way, uint64_t seed, bool *kept)
 static void set_name(built *b, int folder, const char *name, int node)
 {
     size_t at = 0;
-    while (at < b->n_names &&
-           (b->names[at].folder != folder || strcmp(b->names[at].name, name) != 0))
+    while (at < b->n_names && (b->names[at].folder != folder || strcmp(b->names[at].name, name) != 0))
         at++;
     if (node < 0) {
         if (at < b->n_names)

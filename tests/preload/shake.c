@@ -54,25 +54,25 @@ static void stumble(void)
         (void)syscall(SYS_sched_yield);
 }
 
-#define BEFORE(type, name, parameters, ...)                                                        \
-    type name parameters                                                                           \
-    {                                                                                              \
-        static __typeof__(&name) real;                                                             \
-        if (!real)                                                                                 \
-            real = (__typeof__(&name))dlsym(RTLD_NEXT, #name);                                     \
-        stumble();                                                                                 \
-        return real(__VA_ARGS__);                                                                  \
+#define BEFORE(type, name, parameters, ...)                                                                            \
+    type name parameters                                                                                               \
+    {                                                                                                                  \
+        static __typeof__(&name) real;                                                                                 \
+        if (!real)                                                                                                     \
+            real = (__typeof__(&name))dlsym(RTLD_NEXT, #name);                                                         \
+        stumble();                                                                                                     \
+        return real(__VA_ARGS__);                                                                                      \
     }
 
-#define AFTER(type, name, parameters, ...)                                                         \
-    type name parameters                                                                           \
-    {                                                                                              \
-        static __typeof__(&name) real;                                                             \
-        if (!real)                                                                                 \
-            real = (__typeof__(&name))dlsym(RTLD_NEXT, #name);                                     \
-        type result = real(__VA_ARGS__);                                                           \
-        stumble();                                                                                 \
-        return result;                                                                             \
+#define AFTER(type, name, parameters, ...)                                                                             \
+    type name parameters                                                                                               \
+    {                                                                                                                  \
+        static __typeof__(&name) real;                                                                                 \
+        if (!real)                                                                                                     \
+            real = (__typeof__(&name))dlsym(RTLD_NEXT, #name);                                                         \
+        type result = real(__VA_ARGS__);                                                                               \
+        stumble();                                                                                                     \
+        return result;                                                                                                 \
     }
 
 BEFORE(int, pthread_mutex_lock, (pthread_mutex_t * lock), lock)

@@ -43,12 +43,12 @@ static int target;
 static atomic_int finished_clients;
 static atomic_int n_losses_checked, n_samples_checked, n_saves, n_rollbacks, n_kills;
 
-#define FAIL(...)                                                                                  \
-    do {                                                                                           \
-        fprintf(stderr, "crash_test: FAILED: ");                                                   \
-        fprintf(stderr, __VA_ARGS__);                                                              \
-        fprintf(stderr, "\n");                                                                     \
-        exit(1);                                                                                   \
+#define FAIL(...)                                                                                                      \
+    do {                                                                                                               \
+        fprintf(stderr, "crash_test: FAILED: ");                                                                       \
+        fprintf(stderr, __VA_ARGS__);                                                                                  \
+        fprintf(stderr, "\n");                                                                                         \
+        exit(1);                                                                                                       \
     } while (0)
 
 typedef struct truth {
@@ -104,11 +104,10 @@ static bool try_call(const char *method, const char *path, const char *body, rep
     *r = (reply){ 0 };
     char *request = NULL;
     size_t cap = 0;
-    int n =
-        asprintf(&request,
-                 "%s %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
-                 "%zu\r\nConnection: close\r\n\r\n%s",
-                 method, path, strlen(body), body);
+    int n = asprintf(&request,
+                     "%s %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+                     "%zu\r\nConnection: close\r\n\r\n%s",
+                     method, path, strlen(body), body);
     bool ok = n > 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
               send(fd, request, (size_t)n, MSG_NOSIGNAL) == n;
     free(request);
@@ -126,8 +125,7 @@ static bool try_call(const char *method, const char *path, const char *body, rep
     char *end = r->text && r->len ? strstr(r->text, "\r\n\r\n") : NULL;
     const char *length = end ? strstr(r->text, "Content-Length: ") : NULL;
     if (ok && end && strncmp(r->text, "HTTP/1.1 204", 12) != 0)
-        ok =
-            length && (size_t)strtol(length + 16, NULL, 10) == r->len - (size_t)(end + 4 - r->text);
+        ok = length && (size_t)strtol(length + 16, NULL, 10) == r->len - (size_t)(end + 4 - r->text);
     if (!ok || !end) {
         free(r->text);
         *r = (reply){ 0 };
@@ -197,11 +195,10 @@ static int wait_for(const client *c, const char *request_id, reply *r)
 /* Submits a training request at the next seq_id. */
 static void submit(client *c, const char *path, const char *parameters, char id[200])
 {
-    reply promise = call("POST", path, "{\"model_id\":\"%s\",\"seq_id\":%lld,%s}", c->model_id,
-                         (long long)++c->seq, parameters);
+    reply promise =
+        call("POST", path, "{\"model_id\":\"%s\",\"seq_id\":%lld,%s}", c->model_id, (long long)++c->seq, parameters);
     if (promise.status != 200)
-        FAIL("client %d, %s %lld: %d %s", c->number, path, (long long)c->seq, promise.status,
-             promise.body);
+        FAIL("client %d, %s %lld: %d %s", c->number, path, (long long)c->seq, promise.status, promise.body);
     field(&promise, "request_id", id, 200);
     free(promise.text);
 }
@@ -239,14 +236,12 @@ static void pass_text(const client *c, char *out, size_t size)
         x = x * 1664525u + 1013904223u;
         t[i] = (int)(x >> 16) % 4000 + 5;
     }
-    snprintf(
-        out, size,
-        "\"forward_backward_input\":{\"loss_fn\":\"cross_entropy\",\"data\":[{\"model_input\":{"
-        "\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[%d,%d,%d,%d,%d,%d,%d,%d]}]},"
-        "\"loss_fn_inputs\":{\"target_tokens\":{\"dtype\":\"int64\",\"data\":[%d,%d,%d,%d,%d,"
-        "%d,%d,%d]},\"weights\":{\"dtype\":\"float32\",\"data\":[1,1,1,1,1,1,1,1]}}}]}",
-        t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[1], t[2], t[3], t[4], t[5], t[6], t[7],
-        t[8]);
+    snprintf(out, size,
+             "\"forward_backward_input\":{\"loss_fn\":\"cross_entropy\",\"data\":[{\"model_input\":{"
+             "\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[%d,%d,%d,%d,%d,%d,%d,%d]}]},"
+             "\"loss_fn_inputs\":{\"target_tokens\":{\"dtype\":\"int64\",\"data\":[%d,%d,%d,%d,%d,"
+             "%d,%d,%d]},\"weights\":{\"dtype\":\"float32\",\"data\":[1,1,1,1,1,1,1,1]}}}]}",
+             t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8]);
 }
 
 /* Goes back to the newest checkpoint that was reported saved, or begins again. */
@@ -270,9 +265,8 @@ static void roll_back(client *c)
     }
 }
 
-static const char step_text[] =
-    "\"adam_params\":{\"learning_rate\":0.001,\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-8,"
-    "\"weight_decay\":0.0,\"grad_clip_norm\":0.0}";
+static const char step_text[] = "\"adam_params\":{\"learning_rate\":0.001,\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-8,"
+                                "\"weight_decay\":0.0,\"grad_clip_norm\":0.0}";
 
 static bool train_step(client *c)
 {
@@ -293,8 +287,7 @@ static bool train_step(client *c)
     if (c->undisturbed)
         snprintf(truths[c->number].loss[c->k], 40, "%.39s", value);
     else if (strcmp(truths[c->number].loss[c->k], value) != 0)
-        FAIL("client %d, step %d: loss %s, undisturbed %s", c->number, c->k, value,
-             truths[c->number].loss[c->k]);
+        FAIL("client %d, step %d: loss %s, undisturbed %s", c->number, c->k, value, truths[c->number].loss[c->k]);
     else
         atomic_fetch_add(&n_losses_checked, 1);
     if (!together)
@@ -304,8 +297,7 @@ static bool train_step(client *c)
     field(&r, "optim/step", value, sizeof value);
     free(r.text);
     if (strtod(value, NULL) != c->k + 1)
-        FAIL("client %d: Adam is at %s after step %d: a request was lost or ran twice", c->number,
-             value, c->k + 1);
+        FAIL("client %d: Adam is at %s after step %d: a request was lost or ran twice", c->number, value, c->k + 1);
     c->k++;
     return true;
 }
@@ -339,8 +331,7 @@ static bool overwrite_and_load(client *c)
     free(r.text);
     if (c->k % (2 * EVERY))
         return true;
-    snprintf(text, sizeof text, "\"path\":\"tinker://%s/weights/latest\",\"optimizer\":true",
-             c->model_id);
+    snprintf(text, sizeof text, "\"path\":\"tinker://%s/weights/latest\",\"optimizer\":true", c->model_id);
     if (ask(c, "/api/v1/load_weights", text, &r) == LOST)
         return false;
     free(r.text);
@@ -356,8 +347,8 @@ static bool save_and_delete(client *c)
         return false;
     field(&r, "path", path, sizeof path);
     free(r.text);
-    snprintf(url, sizeof url, "/api/v1/training_runs/%s/checkpoints/sampler_weights/%s",
-             c->model_id, strrchr(path, '/') + 1);
+    snprintf(url, sizeof url, "/api/v1/training_runs/%s/checkpoints/sampler_weights/%s", c->model_id,
+             strrchr(path, '/') + 1);
     r = call("DELETE", url, "%s", "");
     if (r.status != 204 && (r.status != 404 || n_tries == 1)) /* 404: heard before, not answered */
         FAIL("DELETE %s: %d %s", url, r.status, r.body);
@@ -426,8 +417,7 @@ static void *run_client(void *arg)
     new_model(c);
     while (c->k < target) {
         bool fine =
-            train_step(c) &&
-            (c->k % EVERY || (save(c) && sample(c) && save_and_delete(c) && overwrite_and_load(c)));
+            train_step(c) && (c->k % EVERY || (save(c) && sample(c) && save_and_delete(c) && overwrite_and_load(c)));
         if (!fine)
             roll_back(c);
     }
@@ -448,9 +438,8 @@ static pid_t begin_server(int *out_fd)
         dup2(out[1], 1);
         close(out[0]);
         close(out[1]);
-        execl(serve, serve, "--model", model, "--name", "nano", "--unix", socket_path, "--store",
-              store, "--durability", durability, "--set", "autosave_s", "1", "--set",
-              "disk_reserve", "0", (char *)NULL);
+        execl(serve, serve, "--model", model, "--name", "nano", "--unix", socket_path, "--store", store, "--durability",
+              durability, "--set", "autosave_s", "1", "--set", "disk_reserve", "0", (char *)NULL);
         _exit(127);
     }
     close(out[1]);
@@ -512,13 +501,10 @@ static void check_saves(client *clients)
             snprintf(mark, sizeof mark, "\"%s\"", c->saves[s].name);
             if (!strstr(r.body, mark))
                 FAIL("%s was reported saved and is not listed", c->saves[s].name);
-            snprintf(folder, sizeof folder, "%s/runs/%.*s/weights/%s", store,
-                     (int)strcspn(run, "/"), run, name);
+            snprintf(folder, sizeof folder, "%s/runs/%.*s/weights/%s", store, (int)strcspn(run, "/"), run, name);
             if (size_of(folder, "adapter_model.safetensors") < 1000 ||
-                size_of(folder, "optimizer.safetensors") < 2000 ||
-                size_of(folder, "adapter_config.json") < 10 ||
-                size_of(folder, "train_state.json") < 10 ||
-                size_of(folder, "checkpoint_complete") != 0)
+                size_of(folder, "optimizer.safetensors") < 2000 || size_of(folder, "adapter_config.json") < 10 ||
+                size_of(folder, "train_state.json") < 10 || size_of(folder, "checkpoint_complete") != 0)
                 FAIL("%s is not whole", c->saves[s].name);
         }
         for (int s = 0; s < n_deleted; s++) {
@@ -603,10 +589,9 @@ int main(int argc, char **argv)
                 load_all(&clients[i]);
         stop_server(pid, SIGTERM);
     }
-    printf(
-        "%s: %d kills, %d losses and %d samples with the bits of the undisturbed runs, %d saves, "
-        "%d rollbacks\n",
-        durability, n_kills, n_losses_checked, n_samples_checked, n_saves, n_rollbacks);
+    printf("%s: %d kills, %d losses and %d samples with the bits of the undisturbed runs, %d saves, "
+           "%d rollbacks\n",
+           durability, n_kills, n_losses_checked, n_samples_checked, n_saves, n_rollbacks);
     char command[300];
     snprintf(command, sizeof command, "rm -rf '%s'", work);
     return system(command) != 0;

@@ -45,8 +45,7 @@ static bool read_vector(tinkc_str line, vector *v, tkc_arena *arena, tinkc_error
 
 static void show(size_t number, const vector *v, const tinkc_tokens *got, size_t at)
 {
-    printf("line %zu: %zu ids expected, %zu found; first difference at %zu:", number, v->ids.len,
-           got->len, at);
+    printf("line %zu: %zu ids expected, %zu found; first difference at %zu:", number, v->ids.len, got->len, at);
     for (size_t i = at; i < at + 4 && i < v->ids.len; i++)
         printf(" %d", v->ids.data[i]);
     fputs(" expected,", stdout);
@@ -56,8 +55,8 @@ static void show(size_t number, const vector *v, const tinkc_tokens *got, size_t
 }
 
 /* Encodes; true if the ids are the wanted ones, else *at is the place of the first difference. */
-static bool agrees(const tinkc_tokenizer *tok, const vector *v, int32_t special, tinkc_tokens *got,
-                   size_t *at, tinkc_error *err)
+static bool agrees(const tinkc_tokenizer *tok, const vector *v, int32_t special, tinkc_tokens *got, size_t *at,
+                   tinkc_error *err)
 {
     tinkc_encode_options o = { .special = special, .add_special = v->add_special };
     *at = got->len = 0;

@@ -22,8 +22,7 @@ void report(const char *where, const char *name, double error, double tolerance)
 {
     bool off = !(error <= tolerance);
     n_off += off;
-    printf("%-28s %-44s %10.3g  (tolerance %.3g)%s\n", where, name, error, tolerance,
-           off ? "  OFF" : "");
+    printf("%-28s %-44s %10.3g  (tolerance %.3g)%s\n", where, name, error, tolerance, off ? "  OFF" : "");
 }
 
 void die(const tinkc_error *err)
@@ -47,8 +46,7 @@ static const char *last_part(const char *path)
 
 static bool check_inside(const char *path, const char *model, tke_device *device, bool bf16);
 
-static void check_path(const char *path, const char *model, tke_device *device, bool bf16,
-                       bool deep)
+static void check_path(const char *path, const char *model, tke_device *device, bool bf16, bool deep)
 {
     char file[4096];
     if (tkc_is_file(path)) {

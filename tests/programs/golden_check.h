@@ -15,8 +15,7 @@ void report(const char *where, const char *name, double error, double tolerance)
 void die(const tinkc_error *err);
 
 void check_family(const char *folder, const char *name, tke_device *device);
-void check_prompts(const char *file, const char *model, const char *name, tke_device *device,
-                   bool bf16);
+void check_prompts(const char *file, const char *model, const char *name, tke_device *device, bool bf16);
 void check_sampling(const char *file, const char *name);
 
 #endif

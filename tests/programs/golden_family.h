@@ -200,8 +200,8 @@ static void family_report_unused(family *f)
 /* ---- adapters ---- */
 
 /* The adapter tensors of the file: walks the layout and passes over what has none there. */
-static bool family_next(family *f, const tke_lora_layout *l, size_t *place, const char *prefix,
-                        char name[160], tke_tensor_ref *ref)
+static bool family_next(family *f, const tke_lora_layout *l, size_t *place, const char *prefix, char name[160],
+                        tke_tensor_ref *ref)
 {
     while (tke_layout_next(l, place, ref)) {
         const char *path = ref->weight->path;
@@ -221,8 +221,7 @@ static uint32_t family_flags(family *f)
     char name[160];
     for (size_t i = 0; i < f->model->n_groups; i++)
         for (size_t k = 0; k < f->model->groups[i]->n; k++) {
-            snprintf(name, sizeof name, "init/base_model.model.%s.lora_A.weight",
-                     f->model->groups[i]->w[k].path);
+            snprintf(name, sizeof name, "init/base_model.model.%s.lora_A.weight", f->model->groups[i]->w[k].path);
             if (tke_tensor_file_find(&f->golden, name))
                 train |= f->model->groups[i]->train;
         }
@@ -239,8 +238,7 @@ typedef struct family_error {
 
 /* A tensor that should be (nearly) zero, as the gradients of q and k are for a single token, is
  * judged beside the whole. */
-static family_error family_compare(family *f, tke_adapter *a, const tke_block *block,
-                                   const char *prefix)
+static family_error family_compare(family *f, tke_adapter *a, const tke_block *block, const char *prefix)
 {
     enum { MOST = 4096 };
     char name[160];
@@ -285,8 +283,7 @@ static tke_adapter *family_adapter(family *f)
         die(&f->err);
     memset(view.data, 0, a->layout->n_floats * sizeof *view.data);
     while (family_next(f, a->layout, &place, "init/", name, &ref))
-        memcpy(view.data + ref.offset, family_floats(f, name, ref.count),
-               ref.count * sizeof(float));
+        memcpy(view.data + ref.offset, family_floats(f, name, ref.count), ref.count * sizeof(float));
     if (!tke_view_close(&view, a->device, a->weights, &f->err))
         die(&f->err);
     return a;
@@ -427,8 +424,7 @@ static void family_loss_and_grads(family *f, const family_loss *l, bool first)
     tke_pass pass = family_pass(f, a, &loss);
     if (first)
         family_logprobs(f, &pass);
-    report(f->name, name, fabs(pass.out.metrics[0].value - l->sum) / (family_size(&pass) + 1e-30),
-           1e-5);
+    report(f->name, name, fabs(pass.out.metrics[0].value - l->sum) / (family_size(&pass) + 1e-30), 1e-5);
     snprintf(prefix, sizeof prefix, "grad/%s/", l->name);
     family_error off = family_compare(f, a, a->grads, prefix);
     snprintf(name, sizeof name, "grad/%s (norm, worst tensor)", l->name);

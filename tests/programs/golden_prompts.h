@@ -14,11 +14,10 @@ typedef struct prompts {
 /* A position where the two best logits lie closer than this may go either way with bf16 inputs. */
 #define BF16_MARGIN 0.3f
 
-static void compare_prompt(prompts *p, tinkc_i32s ids, tinkc_f32s lp, tinkc_i32s want,
-                           tinkc_f32s want_lp, tinkc_f32s margins, bool by_length)
+static void compare_prompt(prompts *p, tinkc_i32s ids, tinkc_f32s lp, tinkc_i32s want, tinkc_f32s want_lp,
+                           tinkc_f32s margins, bool by_length)
 {
-    if (!ids.len || lp.len != ids.len || !want.len || want_lp.len != want.len ||
-        (p->bf16 && margins.len != want.len)) {
+    if (!ids.len || lp.len != ids.len || !want.len || want_lp.len != want.len || (p->bf16 && margins.len != want.len)) {
         fprintf(stderr, "golden_check: %s: a prompt lacks ids, log-probs or margins\n", p->name);
         exit(2);
     }
@@ -102,8 +101,7 @@ static void read_tolerance(prompts *p, tkc_json *j)
     }
 }
 
-void check_prompts(const char *file, const char *model, const char *name, tke_device *device,
-                   bool bf16)
+void check_prompts(const char *file, const char *model, const char *name, tke_device *device, bool bf16)
 {
     prompts p = { .name = name, .bf16 = bf16 };
     p.lp_max_allowed = bf16 ? 0.3 : 1e-4;

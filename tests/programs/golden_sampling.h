@@ -128,8 +128,7 @@ static void free_logits(sampling_case *c)
     tkc_release(NULL, c->logits, c->cap * sizeof *c->logits);
 }
 
-static void check_draw(tkc_json *j, const sampling_case *c, tke_sample_space *space,
-                       sampling_errors *e)
+static void check_draw(tkc_json *j, const sampling_case *c, tke_sample_space *space, sampling_errors *e)
 {
     static const char *const kinds[3] = { "scaled", "raw", "processed" };
     tinkc_str key, seed = { 0 };
@@ -161,10 +160,9 @@ static void check_draw(tkc_json *j, const sampling_case *c, tke_sample_space *sp
         tke_sample_rule rule = { c->temperature, c->top_p, c->top_k, k };
         int32_t got = -1;
         float lp = NAN;
-        tke_draw d = { .rule = &rule,
-                       .seed = seed_of(seed),
-                       .sample = (uint32_t)sample,
-                       .position = (uint32_t)position };
+        tke_draw d = {
+            .rule = &rule, .seed = seed_of(seed), .sample = (uint32_t)sample, .position = (uint32_t)position
+        };
         if (!tke_sample_draw(c->logits, c->n, norm_of(c), &d, space, &got, &lp, &err))
             die(&err);
         e->token += got != token;
@@ -301,9 +299,8 @@ static void read_init(tkc_json *j, sampling_errors *e)
     }
     need(n > 0 && n <= 4096 && n == elements.len && in > 0, "elements with bits");
     for (size_t i = 0; i < n; i++)
-        e->init +=
-            tke_f32_to_bits(tke_lora_init(tkc_hash(module.data, module.len), seed_of(seed),
-                                          (size_t)in, (uint64_t)elements.data[i])) != bits[i];
+        e->init += tke_f32_to_bits(tke_lora_init(tkc_hash(module.data, module.len), seed_of(seed), (size_t)in,
+                                                 (uint64_t)elements.data[i])) != bits[i];
 }
 
 void check_sampling(const char *file, const char *name)

@@ -25,8 +25,7 @@ typedef struct seen {
     tinkc_f32s logprobs;
 } seen;
 
-static const char *const names[5] = { "cross_entropy", "importance_sampling", "ppo", "cispo",
-                                      "dro" };
+static const char *const names[5] = { "cross_entropy", "importance_sampling", "ppo", "cispo", "dro" };
 static int bad;
 
 static void compare(const char *what, double ours, double theirs)
@@ -114,14 +113,12 @@ static tinkc_batch *make_batch(tinkc_client *client, float q[2][MAX], bool rl, t
     return batch;
 }
 
-static double pass(tinkc_client *client, tinkc_trainer *trainer, int loss, bool forward,
-                   float q[2][MAX], float out[2][MAX], tinkc_error *err)
+static double pass(tinkc_client *client, tinkc_trainer *trainer, int loss, bool forward, float q[2][MAX],
+                   float out[2][MAX], tinkc_error *err)
 {
-    static const char *const low[] = { "clip_low_threshold", NULL }, *const beta[] = { "beta",
-                                                                                       NULL };
+    static const char *const low[] = { "clip_low_threshold", NULL }, *const beta[] = { "beta", NULL };
     static const double low_value[] = { 0.9 }, beta_value[] = { 0.1 };
-    const tinkc_loss_options ppo = { .names = low, .values = low_value },
-                             dro = { .names = beta, .values = beta_value };
+    const tinkc_loss_options ppo = { .names = low, .values = low_value }, dro = { .names = beta, .values = beta_value };
     tinkc_batch *batch = make_batch(client, q, loss > 0, err);
     const tinkc_loss_options *options = loss == 2 ? &ppo : loss == 4 ? &dro : NULL;
     tinkc_future *f = forward ? tinkc_forward(trainer, batch, names[loss], options, err)
@@ -168,21 +165,17 @@ int main(int argc, char **argv)
     tkc_arena_init(&arena, NULL, 0);
     read_seen(argv[2], &arena, &s, &err);
     tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){
-            .base_url = argv[1], .api_key = "tml-interop", .telemetry = TINKC_TELEMETRY_OFF },
+        &(tinkc_client_options){ .base_url = argv[1], .api_key = "tml-interop", .telemetry = TINKC_TELEMETRY_OFF },
         &err);
     tinkc_trainer *trainer = tinkc_trainer_new(
-        client,
-        &(tinkc_lora_options){ .base_model = "nano", .rank = 8, .seed = 42, .has_seed = true },
-        &err);
+        client, &(tinkc_lora_options){ .base_model = "nano", .rank = 8, .seed = 42, .has_seed = true }, &err);
     pass(client, trainer, 0, true, q, q, &err);
     for (int loss = 0; loss < 5 && !err.code; loss++)
         compare(names[loss], pass(client, trainer, loss, false, q, NULL, &err), s.losses[loss]);
     tinkc_adam adam = TINKC_ADAM_INIT;
     adam.learning_rate = 1e-3;
     tinkc_future *step = tinkc_optim_step(trainer, &adam, &err);
-    compare("gradient norm",
-            tinkc_metrics_get(tinkc_future_step(step, WAIT, &err), "optim/grad_norm", NAN),
+    compare("gradient norm", tinkc_metrics_get(tinkc_future_step(step, WAIT, &err), "optim/grad_norm", NAN),
             s.grad_norm);
     tinkc_future_free(step);
     pass(client, trainer, 0, true, q, after, &err);

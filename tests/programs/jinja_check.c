@@ -29,11 +29,10 @@ static void show(size_t *failed, const unit *u, const char *what, tinkc_str got)
 {
     if ((*failed)++ >= SHOWN)
         return;
-    printf("FAIL %.*s\n  %s: %.*s\n", (int)u->source.len, u->source.data, what, (int)got.len,
-           got.data ? got.data : "");
+    printf("FAIL %.*s\n  %s: %.*s\n", (int)u->source.len, u->source.data, what, (int)got.len, got.data ? got.data : "");
     if (u->fails)
-        printf("  wanted an error: %.*s %.*s\n", (int)u->error.len, u->error.data,
-               (int)u->message.len, u->message.data);
+        printf("  wanted an error: %.*s %.*s\n", (int)u->error.len, u->error.data, (int)u->message.len,
+               u->message.data);
     else
         printf("  wanted: %.*s\n", (int)u->text.len, u->text.data);
 }
@@ -48,8 +47,7 @@ static bool is_left_out(const char *message)
     const char *quote = strchr(message, '\'');
     for (size_t i = 0; quote && i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i]);
-        if (strncmp(quote + 1, names[i], n) == 0 &&
-            strcmp(quote + 1 + n, "' is not supported") == 0)
+        if (strncmp(quote + 1, names[i], n) == 0 && strcmp(quote + 1 + n, "' is not supported") == 0)
             return true;
     }
     return false;
@@ -59,8 +57,7 @@ static bool is_left_out(const char *message)
 static bool is_message(const char *got, tinkc_str want)
 {
     size_t n = strlen(got);
-    return n == want.len ? memcmp(got, want.data, n) == 0
-                         : n < want.len && n >= 390 && memcmp(got, want.data, n) == 0;
+    return n == want.len ? memcmp(got, want.data, n) == 0 : n < want.len && n >= 390 && memcmp(got, want.data, n) == 0;
 }
 
 static size_t n_left_out;
@@ -109,8 +106,7 @@ static unit read_unit(tkc_json *j)
     return u;
 }
 
-static bool check(tinkc_str file, tkc_arena *arena, size_t *passed, size_t *failed,
-                  tinkc_error *err)
+static bool check(tinkc_str file, tkc_arena *arena, size_t *passed, size_t *failed, tinkc_error *err)
 {
     tkc_json j;
     tinkc_str key, context = tkc_str("{}");
@@ -149,8 +145,7 @@ int main(int argc, char **argv)
         return 2;
     }
     tinkc_bytes file = tkc_read_file(&arena, argv[1], (size_t)1 << 30, &err);
-    bool ok = file.data && check((tinkc_str){ (const char *)file.data, file.len }, &arena, &passed,
-                                 &failed, &err);
+    bool ok = file.data && check((tinkc_str){ (const char *)file.data, file.len }, &arena, &passed, &failed, &err);
     if (!ok)
         fprintf(stderr, "jinja_check: %s: %s\n", argv[1], err.message);
     printf("%zu passed, %zu failed", passed, failed);

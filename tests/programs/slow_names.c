@@ -24,14 +24,13 @@ static int judge(const char *what, double begun, const tinkc_error *err, int32_t
 int main(void)
 {
     tinkc_error err = { 0 };
-    tinkc_client *client =
-        tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
-                                                  .base_url = "http://slow.example",
-                                                  .proxy = "",
-                                                  .no_retries = true,
-                                                  .connect_timeout_ms = 300,
-                                                  .telemetry = TINKC_TELEMETRY_OFF },
-                         &err);
+    tinkc_client *client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
+                                                                     .base_url = "http://slow.example",
+                                                                     .proxy = "",
+                                                                     .no_retries = true,
+                                                                     .connect_timeout_ms = 300,
+                                                                     .telemetry = TINKC_TELEMETRY_OFF },
+                                            &err);
     double begun = now_s();
     tinkc_client_connect(client, 20000, &err);
     int bad = judge("connect", begun, &err, TINKC_E_NET_TIMEOUT);

@@ -66,8 +66,7 @@ static const char *terminated(checker *c, tinkc_str s)
     return s.data ? tkc_arena_str(&c->arena, s, &c->err) : NULL;
 }
 
-static void show(checker *c, const char *file, tinkc_str name, const char *what, tinkc_str got,
-                 const wanted *w)
+static void show(checker *c, const char *file, tinkc_str name, const char *what, tinkc_str got, const wanted *w)
 {
     if (c->failed++ >= SHOWN)
         return;
@@ -76,16 +75,14 @@ static void show(checker *c, const char *file, tinkc_str name, const char *what,
     while (same < got.len && same < want.len && got.data[same] == want.data[same])
         same++;
     size_t from = same > 40 ? same - 40 : 0;
-    printf("FAIL %s, %.*s: %s (first difference at byte %zu)\n", file, (int)name.len, name.data,
-           what, same);
-    printf("  got:    ...%.*s\n", (int)(got.len - from > 160 ? 160 : got.len - from),
-           got.data ? got.data + from : "");
+    printf("FAIL %s, %.*s: %s (first difference at byte %zu)\n", file, (int)name.len, name.data, what, same);
+    printf("  got:    ...%.*s\n", (int)(got.len - from > 160 ? 160 : got.len - from), got.data ? got.data + from : "");
     printf("  wanted: ...%.*s\n", (int)(want.len - from > 160 ? 160 : want.len - from),
            want.data ? want.data + from : "");
 }
 
-static void compare(checker *c, const char *file, tinkc_str name, const wanted *w,
-                    const tinkc_text *out, const tinkc_error *err)
+static void compare(checker *c, const char *file, tinkc_str name, const wanted *w, const tinkc_text *out,
+                    const tinkc_error *err)
 {
     static const char raised[] = "TemplateError: ";
     tinkc_str got = { out->data ? out->data : "", out->len };
@@ -136,9 +133,8 @@ static void read_kwargs(checker *c, tinkc_str kwargs, tinkc_chat_options *o)
 }
 
 /* One template, one case. `whole` has messages, tools, kwargs; or it is the messages themselves. */
-static void run_case(checker *c, const char *file, const tinkc_template *t, tinkc_str bos,
-                     tinkc_str eos, tinkc_str name, tinkc_str whole, const wanted *w,
-                     bool continues)
+static void run_case(checker *c, const char *file, const tinkc_template *t, tinkc_str bos, tinkc_str eos,
+                     tinkc_str name, tinkc_str whole, const wanted *w, bool continues)
 {
     tinkc_chat_options o = { .now_us = frozen_us };
     tinkc_error err = { 0 };
@@ -166,26 +162,23 @@ static void run_case(checker *c, const char *file, const tinkc_template *t, tink
 }
 
 /* All results of one template. */
-static void run_template(checker *c, const char *file, tinkc_str marks, tinkc_str results,
-                         tinkc_str cases, bool continues)
+static void run_template(checker *c, const char *file, tinkc_str marks, tinkc_str results, tinkc_str cases,
+                         bool continues)
 {
     tinkc_error err = { 0 };
     char *path = tkc_path_join(&c->arena, c->dir, file, &c->err);
-    tinkc_bytes text =
-        path ? tkc_read_file(&c->arena, path, MAX_FILE, &c->err) : (tinkc_bytes){ 0 };
+    tinkc_bytes text = path ? tkc_read_file(&c->arena, path, MAX_FILE, &c->err) : (tinkc_bytes){ 0 };
     if (!text.data)
         return;
     tinkc_template *t = tinkc_template_parse((const char *)text.data, text.len, NULL, &err);
-    tinkc_str bos = string_member(c, marks, "bos_token"),
-              eos = string_member(c, marks, "eos_token");
+    tinkc_str bos = string_member(c, marks, "bos_token"), eos = string_member(c, marks, "eos_token");
     tinkc_str name;
     tkc_json j;
     tkc_json_open(&j, results, &c->arena, &c->err);
     if (tkc_json_object(&j))
         while (tkc_json_key(&j, &name)) {
             tinkc_str result = tkc_json_skip(&j);
-            wanted w = { .error = string_member(c, result, "error"),
-                         .text = string_member(c, result, "text") };
+            wanted w = { .error = string_member(c, result, "error"), .text = string_member(c, result, "text") };
             w.fails = w.error.data != NULL;
             if (!t) {
                 tinkc_text none = { 0 };
@@ -205,8 +198,7 @@ static bool run_all(checker *c)
     tinkc_str marks = c->golden, cases = continues ? own_cases : c->cases;
     if (continues) {
         char *path = tkc_path_join(&c->arena, c->dir, "golden.json", &c->err);
-        tinkc_bytes b =
-            path ? tkc_read_file(&c->arena, path, MAX_FILE, &c->err) : (tinkc_bytes){ 0 };
+        tinkc_bytes b = path ? tkc_read_file(&c->arena, path, MAX_FILE, &c->err) : (tinkc_bytes){ 0 };
         marks = (tinkc_str){ (const char *)b.data, b.len };
     }
     tkc_json j;
@@ -218,8 +210,7 @@ static bool run_all(checker *c)
             const char *name = terminated(c, file);
             tinkc_str inner = continues ? entry : member(c, entry, tkc_str("results"));
             if (name && inner.data)
-                run_template(c, name, continues ? member(c, marks, file) : entry, inner, cases,
-                             continues);
+                run_template(c, name, continues ? member(c, marks, file) : entry, inner, cases, continues);
         }
     return !tkc_failed(&c->err);
 }

@@ -133,8 +133,8 @@ static void change_mind(tinkc_mock *mock, tinkc_trainer *t, const tinkc_batch *b
 {
     tinkc_error err = { 0 };
     for (int i = 0; i < 2; i++)
-        tinkc_mock_once(mock, NULL, "/api/v1/forward_backward",
-                        &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
+        tinkc_mock_once(mock, NULL, "/api/v1/forward_backward", &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
+                        &err);
     err = (tinkc_error){ 0 };
     tinkc_future *pass = tinkc_forward_backward(t, batch, TINKC_CROSS_ENTROPY, NULL, &err);
     tinkc_mock_settle(mock, 20000, NULL);
@@ -156,16 +156,14 @@ static void upload(tinkc_mock *mock, tinkc_client *client)
     tinkc_form_add_text(form, "text", "value", &err);
     tinkc_form_add_file(form, "file", "/etc/passwd", NULL, &err);
     if (form)
-        run(mock, tinkc_http_call(client, &(tinkc_http_options){ .path = "/upload", .form = form },
-                                  &err));
+        run(mock, tinkc_http_call(client, &(tinkc_http_options){ .path = "/upload", .form = form }, &err));
     tinkc_form_free(form);
 }
 
 static void train(tinkc_mock *mock, tinkc_client *client)
 {
     tinkc_error err = { 0 };
-    tinkc_future *open =
-        tinkc_trainer_open(client, &(tinkc_lora_options){ .base_model = "m" }, &err);
+    tinkc_future *open = tinkc_trainer_open(client, &(tinkc_lora_options){ .base_model = "m" }, &err);
     finish(mock, open);
     tinkc_trainer *t = tinkc_future_trainer(open, 0, &err);
     tinkc_future_free(open);
@@ -186,8 +184,7 @@ static void train(tinkc_mock *mock, tinkc_client *client)
     int done = 0;
     each = (tinkc_error){ 0 };
     tinkc_queue *queue = tinkc_queue_new(client, &each);
-    tinkc_future *custom =
-        tinkc_forward_backward_custom(t, batch, TINKC_CUSTOM_TOGETHER, queue, my_loss, NULL, &each);
+    tinkc_future *custom = tinkc_forward_backward_custom(t, batch, TINKC_CUSTOM_TOGETHER, queue, my_loss, NULL, &each);
     if (custom)
         tinkc_future_on_done(custom, queue, on_done, &done, &each);
     tinkc_mock_settle(mock, 20000, NULL);
@@ -212,8 +209,7 @@ static void sample(tinkc_mock *mock, tinkc_client *client)
     tinkc_text text = { 0 };
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 3;
-    tinkc_future *open =
-        tinkc_sampler_open(client, &(tinkc_sampler_options){ .base_model = "m" }, &err);
+    tinkc_future *open = tinkc_sampler_open(client, &(tinkc_sampler_options){ .base_model = "m" }, &err);
     finish(mock, open);
     tinkc_sampler *s = tinkc_future_sampler(open, 0, &err);
     tinkc_future_free(open);
@@ -227,8 +223,7 @@ static void sample(tinkc_mock *mock, tinkc_client *client)
     tinkc_deltas_free(deltas);
     err = (tinkc_error){ 0 };
     if (s) {
-        tinkc_client_options options = { .transport = tinkc_mock_transport(mock),
-                                         .clock = tinkc_mock_clock(mock) };
+        tinkc_client_options options = { .transport = tinkc_mock_transport(mock), .clock = tinkc_mock_clock(mock) };
         const char *exported = tinkc_sampler_export(s, &text, &err);
         tinkc_sampler_free(tinkc_sampler_import(exported, &options, &err));
     }
@@ -300,8 +295,8 @@ static long run_with(long n, bool after)
         left = atomic_load(&live) - before;
     }
     if (left > 0) {
-        fprintf(stderr, "torture: allocation %ld%s fails: %ld blocks are left\n", n,
-                after ? " and all after it" : "", left);
+        fprintf(stderr, "torture: allocation %ld%s fails: %ld blocks are left\n", n, after ? " and all after it" : "",
+                left);
         return -1;
     }
     return atomic_load(&calls);
@@ -322,8 +317,8 @@ int main(int argc, char **argv)
         bad += run_with(n, false) < 0;
         bad += run_with(n, true) < 0;
     }
-    printf("torture: %ld allocations, each made to fail from %ld to %ld by %ld: %s\n", total, first,
-           n - 1, stride, bad ? "leaks" : "no crash, no hang, no leak");
+    printf("torture: %ld allocations, each made to fail from %ld to %ld by %ld: %s\n", total, first, n - 1, stride,
+           bad ? "leaks" : "no crash, no hang, no leak");
     return bad != 0;
 }
 #endif

@@ -10,19 +10,19 @@
 #include "support/test_case.h"
 
 /* Fails the test if `err` holds one, showing its message. */
-#define assert_ok(err)                                                                             \
-    do {                                                                                           \
-        if ((err).code)                                                                            \
-            fail_msg("%s", (err).message);                                                         \
+#define assert_ok(err)                                                                                                 \
+    do {                                                                                                               \
+        if ((err).code)                                                                                                \
+            fail_msg("%s", (err).message);                                                                             \
     } while (0)
 
 /* Compares a span with a C string. */
-#define assert_str(span, text)                                                                     \
-    do {                                                                                           \
-        tinkc_str s_ = (span);                                                                     \
-        const char *t_ = (text);                                                                   \
-        if (!tkc_str_is(s_, t_))                                                                   \
-            fail_msg("\"%.*s\" is not \"%s\"", (int)s_.len, s_.data ? s_.data : "", t_);           \
+#define assert_str(span, text)                                                                                         \
+    do {                                                                                                               \
+        tinkc_str s_ = (span);                                                                                         \
+        const char *t_ = (text);                                                                                       \
+        if (!tkc_str_is(s_, t_))                                                                                       \
+            fail_msg("\"%.*s\" is not \"%s\"", (int)s_.len, s_.data ? s_.data : "", t_);                               \
     } while (0)
 
 /* A copy of exactly `len` bytes on the heap, so that sanitizers see every byte read beyond it. */
@@ -44,8 +44,7 @@ static inline tinkc_bytes unhex(tkc_arena *arena, const char *digits)
     unsigned char *out = tkc_arena_alloc(arena, n, &err);
     assert_non_null(out);
     for (size_t i = 0; i < n; i++)
-        out[i] = (unsigned char)((strchr(hex, digits[2 * i]) - hex) * 16 +
-                                 (strchr(hex, digits[2 * i + 1]) - hex));
+        out[i] = (unsigned char)((strchr(hex, digits[2 * i]) - hex) * 16 + (strchr(hex, digits[2 * i + 1]) - hex));
     return (tinkc_bytes){ out, n };
 }
 

@@ -40,12 +40,12 @@ static inline bool fails_now(const char *name)
 }
 
 /* The C library's own function. (A pointer of dlsym is turned into one as POSIX says.) */
-#define REAL_CALL(name, ...)                                                                       \
-    __extension__({                                                                                \
-        static __typeof__(&name) next;                                                             \
-        if (!next)                                                                                 \
-            *(void **)&next = dlsym(RTLD_NEXT, #name);                                             \
-        next(__VA_ARGS__);                                                                         \
+#define REAL_CALL(name, ...)                                                                                           \
+    __extension__({                                                                                                    \
+        static __typeof__(&name) next;                                                                                 \
+        if (!next)                                                                                                     \
+            *(void **)&next = dlsym(RTLD_NEXT, #name);                                                                 \
+        next(__VA_ARGS__);                                                                                             \
     })
 
 int fsync(int fd)

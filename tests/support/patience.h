@@ -30,14 +30,14 @@ static inline bool patience_lasts(int64_t began_ms)
 
 /* Waits for what another thread or process is about to do. What never happens ends the program: a test that went on would
  * pass without having seen what it is about. cmocka reports the signal as a failure of the test. */
-#define wait_until(condition)                                                                      \
-    do {                                                                                           \
-        int64_t began_ms_ = patience_now_ms();                                                     \
-        while (!(condition))                                                                       \
-            if (!patience_lasts(began_ms_)) {                                                      \
-                fprintf(stderr, "%s:%d: never happened: %s\n", __FILE__, __LINE__, #condition);    \
-                abort();                                                                           \
-            }                                                                                      \
+#define wait_until(condition)                                                                                          \
+    do {                                                                                                               \
+        int64_t began_ms_ = patience_now_ms();                                                                         \
+        while (!(condition))                                                                                           \
+            if (!patience_lasts(began_ms_)) {                                                                          \
+                fprintf(stderr, "%s:%d: never happened: %s\n", __FILE__, __LINE__, #condition);                        \
+                abort();                                                                                               \
+            }                                                                                                          \
     } while (0)
 
 #endif

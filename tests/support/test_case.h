@@ -35,22 +35,20 @@ void test_case_add(test_case *);
 int test_cases_run(CMFixtureFunction before_all, CMFixtureFunction after_all);
 
 #define TEST(name) TEST_WITH(name, NULL, NULL)
-#define TEST_WITH(name_, set_up_, tear_down_)                                                      \
-    static void name_(void **state);                                                               \
-    __attribute__((constructor)) static void add_##name_(void)                                     \
-    {                                                                                              \
-        static test_case self = { .name = #name_,                                                  \
-                                  .line = __LINE__,                                                \
-                                  .run = name_,                                                    \
-                                  .set_up = set_up_,                                               \
-                                  .tear_down = tear_down_ };                                       \
-        test_case_add(&self);                                                                      \
-    }                                                                                              \
+#define TEST_WITH(name_, set_up_, tear_down_)                                                                          \
+    static void name_(void **state);                                                                                   \
+    __attribute__((constructor)) static void add_##name_(void)                                                         \
+    {                                                                                                                  \
+        static test_case self = {                                                                                      \
+            .name = #name_, .line = __LINE__, .run = name_, .set_up = set_up_, .tear_down = tear_down_                 \
+        };                                                                                                             \
+        test_case_add(&self);                                                                                          \
+    }                                                                                                                  \
     static void name_(__attribute__((unused)) void **state)
-#define RUN_TESTS(before_all, after_all)                                                           \
-    int main(void)                                                                                 \
-    {                                                                                              \
-        return test_cases_run(before_all, after_all);                                              \
+#define RUN_TESTS(before_all, after_all)                                                                               \
+    int main(void)                                                                                                     \
+    {                                                                                                                  \
+        return test_cases_run(before_all, after_all);                                                                  \
     }
 
 #endif

@@ -51,8 +51,8 @@ static void release(void *ptr, size_t size, void *user)
 static const tinkc_allocator allocator = { alloc, resize, release, NULL };
 
 /* Calls; copies what is behind "key": into out, "" if it is not there. */
-static void ask(const tinkc_transport *t, const char *method, const char *path, const char *body,
-                const char *key, char out[200])
+static void ask(const tinkc_transport *t, const char *method, const char *path, const char *body, const char *key,
+                char out[200])
 {
     char mark[60];
     answer a = service_call(t, method, path, NULL, body, strlen(body));
@@ -86,8 +86,7 @@ static void settle(const tinkc_transport *t, const char *request_id)
 static void live_a_life(const tinkc_transport *t)
 {
     char session[200], model[200], id[200], sampler[200], body[900];
-    ask(t, "POST", "/api/v1/create_session", "{\"tags\":[],\"sdk_version\":\"x\"}", "session_id",
-        session);
+    ask(t, "POST", "/api/v1/create_session", "{\"tags\":[],\"sdk_version\":\"x\"}", "session_id", session);
     snprintf(body, sizeof body,
              "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"tiny\",\"lora_config\":"
              "{\"rank\":2}}",
@@ -106,8 +105,7 @@ static void live_a_life(const tinkc_transport *t)
     snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":2,\"adam_params\":{}}", model);
     ask(t, "POST", "/api/v1/optim_step", body, "request_id", id);
     /* Where the first one was refused the second waits for it: unload ends that. */
-    snprintf(body, sizeof body,
-             "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":\"tiny\"}",
+    snprintf(body, sizeof body, "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":\"tiny\"}",
              session);
     ask(t, "POST", "/api/v1/create_sampling_session", body, "sampling_session_id", sampler);
     snprintf(body, sizeof body,
@@ -130,9 +128,8 @@ static bool once(long n)
     atomic_store(&live, 0);
     atomic_store(&failed, 0);
     atomic_store(&countdown, n);
-    tinkc_engine *engine = tinkc_engine_new(
-        &(tinkc_engine_options){ .threads = 1, .allocator = &allocator, .settings = settings },
-        &err);
+    tinkc_engine *engine =
+        tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .allocator = &allocator, .settings = settings }, &err);
     if (engine) {
         tinkc_error ignored = { 0 };
         tinkc_engine_add_model(engine, "tiny", folder, &ignored);

@@ -107,8 +107,7 @@ static size_t crash_everywhere(int point)
         bool came = crash_at(store, points[point].name, times, &p);
         if (came) {
             session = p.session, model = p.model, second = p.second, sampler = p.sampler;
-            snprintf(where, sizeof where, "%s@%d, after action %d", points[point].name, times,
-                     p.n - 1);
+            snprintf(where, sizeof where, "%s@%d, after action %d", points[point].name, times, p.n - 1);
             check_state(store, p.n);
             n++;
         }

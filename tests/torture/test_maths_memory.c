@@ -136,8 +136,7 @@ static void every_allocation(bool (*run)(tinkc_error *), void (*check)(bool done
         bool spent = countdown == 0;
         countdown = 0;
         if (spent && (done || err.code != TINKC_E_MEMORY))
-            fail_msg("allocation %ld: %s %d '%s'", n, done ? "done" : "failed", err.code,
-                     err.message);
+            fail_msg("allocation %ld: %s %d '%s'", n, done ? "done" : "failed", err.code, err.message);
         if (live != 0 || tkc_pages_held() != pages)
             fail_msg("allocation %ld: %ld blocks are left", n, live);
         if (check)
@@ -165,8 +164,7 @@ static bool train(tinkc_error *err)
     tke_pass p[2] = { { .adapter = trained, .backward = true, .data = data, .n_data = N_DATA },
                       { .adapter = trained, .backward = true, .data = data, .n_data = 1 } };
     tke_pass *list[2] = { &p[0], &p[1] };
-    tke_trainer *t =
-        tke_trainer_new(w.loaded, &(tke_trainer_options){ .memory_bytes = 16 << 20 }, err);
+    tke_trainer *t = tke_trainer_new(w.loaded, &(tke_trainer_options){ .memory_bytes = 16 << 20 }, err);
     if (!t)
         return false;
     for (int i = 0; i < 2; i++)
@@ -243,8 +241,7 @@ static bool sample(tinkc_error *err)
                           .n_alternatives = 2,
                           .topk_sample_logprobs = 2 };
     tke_infer *e = tke_infer_new(
-        w.loaded,
-        &(tke_infer_options){ .kv_bytes = 1 << 20, .prefill_chunk = 16, .max_running = 4 }, err);
+        w.loaded, &(tke_infer_options){ .kv_bytes = 1 << 20, .prefill_chunk = 16, .max_running = 4 }, err);
     if (!e)
         return false;
     tke_gen *g = tke_infer_add(e, &r, err);
@@ -290,10 +287,9 @@ static bool files(tinkc_error *err)
     tke_state *s = a ? tke_state_take(a, err) : NULL;
     tke_snapshot *from = NULL, *to = NULL;
     tke_adapter_spec spec;
-    bool done = s && tke_state_write(s, saved, &how, err) &&
-                tke_adapter_load(a, saved, true, err) && tke_adapter_check(w.model, saved, err) &&
-                (from = tke_snapshot_take(a, err)) && tke_snapshot_write(from, saved, &how, err) &&
-                (to = tke_snapshot_read(w.device, w.model, saved, err)) &&
+    bool done = s && tke_state_write(s, saved, &how, err) && tke_adapter_load(a, saved, true, err) &&
+                tke_adapter_check(w.model, saved, err) && (from = tke_snapshot_take(a, err)) &&
+                tke_snapshot_write(from, saved, &how, err) && (to = tke_snapshot_read(w.device, w.model, saved, err)) &&
                 tke_adapter_convert(w.model, saved, saved, 1, &how, &spec, err);
     tke_snapshot_drop(to);
     tke_snapshot_drop(from);
@@ -316,9 +312,7 @@ static int32_t format;
 
 static bool export(tinkc_error *err)
 {
-    tinkc_adapter_options o = {
-        .adapter = saved, .base_model = w.folder, .target = target, .format = format
-    };
+    tinkc_adapter_options o = { .adapter = saved, .base_model = w.folder, .target = target, .format = format };
     o.drop_unembed = format == TINKC_ADAPTER_GGUF_LORA; /* the model's is its embedding */
     return tinkc_adapter_export(&o, NULL, NULL, err);
 }

@@ -26,8 +26,8 @@ static void lose_power(size_t moment, int way, uint64_t seed)
     char *folder = tiny_folder();
     int n = powerloss_promised(moment);
     const char *kept[] = { session, model, second, sampler };
-    snprintf(where, sizeof where, "moment %zu of %zu (%s, seed %llu), after action %d", moment,
-             powerloss_moments(), way_name(way), (unsigned long long)seed, n - 1);
+    snprintf(where, sizeof where, "moment %zu of %zu (%s, seed %llu), after action %d", moment, powerloss_moments(),
+             way_name(way), (unsigned long long)seed, n - 1);
     assert_int_equal(rmdir(folder), 0);
     powerloss_build(moment, way, seed, folder);
     check_state(folder, n);

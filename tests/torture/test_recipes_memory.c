@@ -52,11 +52,9 @@ static int setup(void **state)
     (void)state;
     engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &err);
     tinkc_engine_add_model(engine, "nano", "models/nano", &err);
-    client = tinkc_client_new(
-        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    client = tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
     tokenizer = tinkc_tokenizer_open("models/nano", NULL, &err);
-    trainer =
-        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "nano", .rank = 2 }, &err);
+    trainer = tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "nano", .rank = 2 }, &err);
     sampler = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
     assert_ok(err);
     return 0;
@@ -73,11 +71,9 @@ static int teardown(void **state)
     return 0;
 }
 
-static const tinkc_task sum = { .messages_json =
-                                    "[{\"role\":\"user\",\"content\":\"What is 12 + 30?\"}]",
+static const tinkc_task sum = { .messages_json = "[{\"role\":\"user\",\"content\":\"What is 12 + 30?\"}]",
                                 .answer = "42",
-                                .row_json =
-                                    "{\"schema\":{\"type\":\"object\",\"required\":[\"a\"]}}",
+                                .row_json = "{\"schema\":{\"type\":\"object\",\"required\":[\"a\"]}}",
                                 .where = "sums.jsonl:1" };
 
 typedef void scenario_fn(tinkc_error *err);
@@ -86,13 +82,10 @@ typedef void scenario_fn(tinkc_error *err);
 static void roll(tinkc_error *err)
 {
     tinkc_text text = { 0 };
-    tinkc_reward *rewards[] = { tinkc_reward_grader("boxed-math", err),
-                                tinkc_reward_grader("json-schema", err) };
-    tinkc_rollout_options o = { .tokenizer = tokenizer,
-                                .temperature = 1,
-                                .max_tokens = 2,
-                                .rewards = rewards,
-                                .n_rewards = 2 };
+    tinkc_reward *rewards[] = { tinkc_reward_grader("boxed-math", err), tinkc_reward_grader("json-schema", err) };
+    tinkc_rollout_options o = {
+        .tokenizer = tokenizer, .temperature = 1, .max_tokens = 2, .rewards = rewards, .n_rewards = 2
+    };
     tinkc_rollouts *p = tinkc_rollouts_new(client, &o, err);
     tinkc_rollouts_add(p, sampler, &sum, 2, 3, 99, err);
     tinkc_group *g = p ? tinkc_rollouts_next(p, 60000, err) : NULL;
@@ -114,17 +107,15 @@ static void roll(tinkc_error *err)
 static void learn(tinkc_error *err)
 {
     tinkc_reward *r = tinkc_reward_grader("regex:[13579]$", err);
-    tinkc_rl_options o = { .rollouts = { .tokenizer = tokenizer,
-                                         .temperature = 1,
-                                         .max_tokens = 2,
-                                         .rewards = &r,
-                                         .n_rewards = 1 },
-                           .references = &sampler,
-                           .n_references = 1,
-                           .kl_coef = 0.1,
-                           .adam = TINKC_ADAM_INIT,
-                           .group_size = 2,
-                           .groups_per_batch = 1 };
+    tinkc_rl_options o = {
+        .rollouts = { .tokenizer = tokenizer, .temperature = 1, .max_tokens = 2, .rewards = &r, .n_rewards = 1 },
+        .references = &sampler,
+        .n_references = 1,
+        .kl_coef = 0.1,
+        .adam = TINKC_ADAM_INIT,
+        .group_size = 2,
+        .groups_per_batch = 1
+    };
     tinkc_rl *rl = tinkc_rl_new(client, trainer, &o, NULL, err);
     tinkc_rl_add(rl, &sum, 0, err);
     const tinkc_rl_report *report = rl && !err->code ? tinkc_rl_step(rl, 1, err) : NULL;

@@ -62,16 +62,14 @@ typedef struct world {
 
 typedef void scenario_fn(world *);
 
-static const char run_json[] =
-    "{\"training_run_id\":\"R\",\"base_model\":\"B\",\"model_owner\":\"o\",\"is_lora\":true,"
-    "\"last_request_time\":\"2026-03-04T05:06:07Z\",\"last_checkpoint\":{\"checkpoint_id\":"
-    "\"weights/x\",\"checkpoint_type\":\"training\",\"time\":\"2026-03-04T05:06:07Z\","
-    "\"tinker_path\":\"tinker://R/weights/x\"},\"user_metadata\":{\"a\":\"b\"}}";
+static const char run_json[] = "{\"training_run_id\":\"R\",\"base_model\":\"B\",\"model_owner\":\"o\",\"is_lora\":true,"
+                               "\"last_request_time\":\"2026-03-04T05:06:07Z\",\"last_checkpoint\":{\"checkpoint_id\":"
+                               "\"weights/x\",\"checkpoint_type\":\"training\",\"time\":\"2026-03-04T05:06:07Z\","
+                               "\"tinker_path\":\"tinker://R/weights/x\"},\"user_metadata\":{\"a\":\"b\"}}";
 
 static void one_record(world *w)
 {
-    tinkc_mock_always(w->mock, NULL, "/api/v1/training_runs/R*",
-                      &(tinkc_mock_answer){ .body = run_json }, NULL);
+    tinkc_mock_always(w->mock, NULL, "/api/v1/training_runs/R*", &(tinkc_mock_answer){ .body = run_json }, NULL);
     tinkc_future *f = tinkc_run_get(w->client, "R", TINKC_OWNED, &w->err);
     const tinkc_run *run = tinkc_future_run(f, PATIENCE_MS, &w->err);
     assert_true(run || w->err.code);
@@ -84,11 +82,9 @@ static void one_record(world *w)
 static void a_list(world *w)
 {
     static char page[1000];
-    snprintf(page, sizeof page,
-             "{\"training_runs\":[%s],\"cursor\":{\"offset\":0,\"limit\":100,\"total_count\":1}}",
+    snprintf(page, sizeof page, "{\"training_runs\":[%s],\"cursor\":{\"offset\":0,\"limit\":100,\"total_count\":1}}",
              run_json);
-    tinkc_mock_always(w->mock, NULL, "/api/v1/training_runs?*",
-                      &(tinkc_mock_answer){ .body = page }, NULL);
+    tinkc_mock_always(w->mock, NULL, "/api/v1/training_runs?*", &(tinkc_mock_answer){ .body = page }, NULL);
     tinkc_runs *runs = tinkc_runs_list(w->client, NULL, &w->err);
     int n = 0;
     while (tinkc_runs_next(runs, &w->err))
@@ -102,9 +98,8 @@ static void jobs(world *w)
     static const char *const headers[] = { "Location", "https://x/y", NULL };
     tinkc_mock_always(w->mock, NULL, "/api/v1/training_runs/R/checkpoints/weights/x/archive",
                       &(tinkc_mock_answer){ .status = 302, .headers = headers }, NULL);
-    tinkc_mock_always(
-        w->mock, NULL, "/api/v1/sessions/s/trace_export",
-        &(tinkc_mock_answer){ .body = "{\"status\":\"ready\",\"url\":\"https://x\"}" }, NULL);
+    tinkc_mock_always(w->mock, NULL, "/api/v1/sessions/s/trace_export",
+                      &(tinkc_mock_answer){ .body = "{\"status\":\"ready\",\"url\":\"https://x\"}" }, NULL);
     tinkc_future *f = tinkc_checkpoint_archive(w->client, "tinker://R/weights/x", &w->err);
     tinkc_future_archive(f, PATIENCE_MS, &w->err);
     tinkc_future_free(f);
@@ -121,8 +116,8 @@ static void a_call_with_a_form(world *w)
     tinkc_form_add_text(form, "a", "b", &w->err);
     tinkc_form_add_bytes(form, "c", "d", 1, "e", NULL, &w->err);
     tinkc_form_add_file(form, "f", "/etc/hostname", NULL, &w->err);
-    tinkc_future *f = tinkc_http_call(
-        w->client, &(tinkc_http_options){ .path = "/form", .form = form, .query = query }, &w->err);
+    tinkc_future *f =
+        tinkc_http_call(w->client, &(tinkc_http_options){ .path = "/form", .form = form, .query = query }, &w->err);
     const tinkc_response *r = tinkc_future_response(f, PATIENCE_MS, &w->err);
     assert_true(tinkc_response_status(r) == 200 || w->err.code);
     tinkc_future_free(f);
@@ -131,8 +126,7 @@ static void a_call_with_a_form(world *w)
 
 static void a_stream_of_events(world *w)
 {
-    tinkc_mock_always(w->mock, NULL, "/e", &(tinkc_mock_answer){ .body = "data: 1\n\ndata: 2\n\n" },
-                      NULL);
+    tinkc_mock_always(w->mock, NULL, "/e", &(tinkc_mock_answer){ .body = "data: 1\n\ndata: 2\n\n" }, NULL);
     tinkc_queue *queue = tinkc_queue_new(w->client, &w->err);
     tinkc_stream *s = tinkc_stream_open(w->client, &(tinkc_http_options){ .path = "/e" }, &w->err);
     tinkc_stream_head(s, PATIENCE_MS, &w->err);
@@ -152,8 +146,8 @@ static void reports(world *w)
 
 static void a_file(world *w)
 {
-    tinkc_future *f = tinkc_url_download(
-        w->client, w->url, &(tinkc_download_options){ .dir = w->dir, .replace = true }, &w->err);
+    tinkc_future *f =
+        tinkc_url_download(w->client, w->url, &(tinkc_download_options){ .dir = w->dir, .replace = true }, &w->err);
     const tinkc_download *d = tinkc_future_download(f, PATIENCE_MS, &w->err);
     assert_true(tinkc_download_count(d) == 1 || w->err.code);
     tinkc_future_free(f);
@@ -163,8 +157,7 @@ static void a_tokenizer(world *w)
 {
     tinkc_future *f = tinkc_tokenizer_fetch(
         w->client, "org/model", NULL,
-        &(tinkc_tokenizer_options){ .cache_dir = w->dir, .hub_url = w->url, .offline = true },
-        &w->err);
+        &(tinkc_tokenizer_options){ .cache_dir = w->dir, .hub_url = w->url, .offline = true }, &w->err);
     tinkc_tokenizer *t = tinkc_future_tokenizer(f, PATIENCE_MS, &w->err);
     assert_null(t);
     assert_true(w->err.code == TINKC_E_OFFLINE || w->err.code == TINKC_E_MEMORY);
@@ -227,10 +220,10 @@ static void torture(scenario_fn *run, int32_t telemetry)
     assert_int_equal(system(command), 0);
 }
 
-#define TORTURE(name, run, telemetry)                                                              \
-    TEST(name)                                                                                     \
-    {                                                                                              \
-        torture(run, telemetry);                                                                   \
+#define TORTURE(name, run, telemetry)                                                                                  \
+    TEST(name)                                                                                                         \
+    {                                                                                                                  \
+        torture(run, telemetry);                                                                                       \
     }
 TORTURE(records, one_record, TINKC_TELEMETRY_OFF)
 TORTURE(lists, a_list, TINKC_TELEMETRY_OFF)

@@ -16,10 +16,8 @@ static int setup(void **state)
     fixture *x = calloc(1, sizeof *x);
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
     x->client = mock_client(x->mock, NULL, &x->err);
-    x->trainer = tinkc_trainer_new(
-        x->client, &(tinkc_lora_options){ .base_model = "mock/nano", .rank = 8 }, &x->err);
-    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" },
-                                   &x->err);
+    x->trainer = tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano", .rank = 8 }, &x->err);
+    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
     x->batch = tinkc_batch_new(x->client, &x->err);
     for (int i = 0; i < 2; i++)
         tinkc_batch_add_sft(x->batch, prompt, PROMPT, 1, &x->err);
@@ -48,8 +46,7 @@ typedef struct row {
 /* The next result is this one. */
 static void answer_with(fixture *x, const char *result)
 {
-    tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
-                    &(tinkc_mock_answer){ .body = result }, &x->err);
+    tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .body = result }, &x->err);
     assert_ok(&x->err);
 }
 
@@ -72,9 +69,8 @@ static void expect(fixture *x, tinkc_future *f, const row *r)
 #define TWO  "{\"logprobs\":{\"data\":[-1,-2],\"dtype\":\"float32\",\"shape\":[2]}}"
 #define ONE  "{\"logprobs\":{\"data\":[-1],\"dtype\":\"float32\",\"shape\":[1]}}"
 #define FOUR "{\"logprobs\":{\"data\":[-1,-2,-3,-4],\"dtype\":\"float32\",\"shape\":[4]}}"
-#define OUTPUTS(list)                                                                              \
-    "{\"loss_fn_output_type\":\"ArrayRecord\",\"loss_fn_outputs\":[" list                          \
-    "],\"metrics\":{\"loss:sum\":1.0}}"
+#define OUTPUTS(list)                                                                                                  \
+    "{\"loss_fn_output_type\":\"ArrayRecord\",\"loss_fn_outputs\":[" list "],\"metrics\":{\"loss:sum\":1.0}}"
 
 TEST_WITH(outputs_of_a_pass, setup, teardown)
 {
@@ -89,8 +85,7 @@ TEST_WITH(outputs_of_a_pass, setup, teardown)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         answer_with(x, rows[i].result);
-        expect(x, tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err),
-               &rows[i]);
+        expect(x, tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err), &rows[i]);
     }
 }
 
@@ -125,8 +120,7 @@ TEST_WITH(outputs_for_a_custom_loss, setup, teardown)
     size_t calls = 0;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
     answer_with(x, OUTPUTS(TWO));
-    tinkc_future *f =
-        tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, keep_loss, &calls, &x->err);
+    tinkc_future *f = tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, keep_loss, &calls, &x->err);
     expect(x, f, &(row){ NULL, "1 outputs for 2 examples" });
     assert_int_equal(calls, 0);
     tinkc_queue_free(queue);
@@ -147,12 +141,10 @@ TEST_WITH(other_outputs_for_a_custom_loss, setup, teardown)
     for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
         size_t calls = 0;
         answer_with(x, results[i]);
-        assert_null(tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, keep_loss, &calls,
-                                                  &x->err));
+        assert_null(tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, keep_loss, &calls, &x->err));
         assert_int_equal(x->err.code, TINKC_E_BAD_RESPONSE);
-        assert_string_equal(x->err.message,
-                            i < 3 ? "the first pass gave no usable logprobs for example 0"
-                                  : "the first pass gave no usable logprobs for example 1");
+        assert_string_equal(x->err.message, i < 3 ? "the first pass gave no usable logprobs for example 0"
+                                                  : "the first pass gave no usable logprobs for example 1");
         assert_int_equal(calls, 0);
         x->err = (tinkc_error){ 0 };
     }
@@ -222,23 +214,19 @@ TEST_WITH(candidates_of_sampled_tokens, setup, teardown)
         r.sequences.len = 1;
         tkc_buf_init(&bytes, NULL, 1 << 16);
         tkc_sample_response_to_pb(&r, &bytes, &x->err);
-        tinkc_mock_once(
-            x->mock, NULL, "/api/v1/retrieve_future",
-            &(tinkc_mock_answer){ .headers = type, .body = bytes.data, .body_len = bytes.len },
-            &x->err);
+        tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
+                        &(tinkc_mock_answer){ .headers = type, .body = bytes.data, .body_len = bytes.len }, &x->err);
         assert_ok(&x->err);
         tkc_buf_free(&bytes);
-        expect(x, tinkc_sample(x->sampler, prompt, PROMPT, 1, &o, &x->err),
-               &(row){ NULL, cases[i].message });
+        expect(x, tinkc_sample(x->sampler, prompt, PROMPT, 1, &o, &x->err), &(row){ NULL, cases[i].message });
     }
 }
 
 TEST_WITH(drawn_a_stream, setup, teardown)
 {
     fixture *x = *state;
-#define TOKEN(id, index)                                                                           \
-    "data: {\"event_type\":\"token\",\"token_id\":" #id ",\"index\":" #index "}\n\n"
-#define DONE(n) "data: {\"event_type\":\"done\",\"total_tokens\":" #n "}\n\n"
+#define TOKEN(id, index) "data: {\"event_type\":\"token\",\"token_id\":" #id ",\"index\":" #index "}\n\n"
+#define DONE(n)          "data: {\"event_type\":\"done\",\"total_tokens\":" #n "}\n\n"
     static const row rows[] = {
         { TOKEN(7, 0) TOKEN(8, 1) DONE(2), NULL },
         { TOKEN(7, 0) DONE(2), "1 tokens came of 2" },
@@ -249,8 +237,8 @@ TEST_WITH(drawn_a_stream, setup, teardown)
     };
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        tinkc_mock_once(x->mock, NULL, "/api/v1/stream_sample",
-                        &(tinkc_mock_answer){ .body = rows[i].result }, &x->err);
+        tinkc_mock_once(x->mock, NULL, "/api/v1/stream_sample", &(tinkc_mock_answer){ .body = rows[i].result },
+                        &x->err);
         tinkc_deltas *d = tinkc_sample_stream(x->sampler, prompt, PROMPT, &o, &x->err);
         while (tinkc_deltas_next(d, PATIENCE_MS, &x->err) != NULL)
             ;

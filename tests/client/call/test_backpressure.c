@@ -51,8 +51,8 @@ static void hand_cancel(void *self, tinkc_reply *reply)
         return;
     }
     atomic_fetch_add(&hand.cancelled, 1);
-    if (hand.writes_on && (reply->room(reply) != SIZE_MAX || reply->write(reply, "", 0) ||
-                           reply->write(reply, "late", 4)))
+    if (hand.writes_on &&
+        (reply->room(reply) != SIZE_MAX || reply->write(reply, "", 0) || reply->write(reply, "late", 4)))
         abort();
     if (!hand.keeps_quiet)
         reply->fail(reply, TINKC_E_CONNECTION, "cancelled");
@@ -248,8 +248,7 @@ TEST_WITH(room_of_a_byte_stream, setup, end_fixture)
     for (size_t i = 0; i < BUFFER; i++)
         sent[i] = (char)(i * 7 + i / 251);
     hand.path = "/far";
-    tinkc_stream *s =
-        tinkc_stream_open(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
+    tinkc_stream *s = tinkc_stream_open(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
     tinkc_reply *r = held(x);
     r->status(r, 206);
     r->header(r, "X-One", "1");
@@ -305,8 +304,7 @@ TEST_WITH(resumed_once_for_two, setup, end_fixture)
     fixture *x = *state;
     hand.path = "/far";
     assert_true(sem_init(&reached, 0, 0) == 0 && sem_init(&released, 0, 0) == 0);
-    tinkc_stream *s =
-        tinkc_stream_open(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
+    tinkc_stream *s = tinkc_stream_open(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
     tinkc_reply *r = held(x);
     r->status(r, 200);
     tinkc_future *f = tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/hold" }, &x->err);
@@ -368,8 +366,7 @@ TEST_WITH(single_bytes_after_many, setup, end_fixture)
     char *bytes = malloc(MANY + SINGLE);
     assert_true(got && bytes);
     fill(bytes, MANY + SINGLE, 0);
-    tinkc_future *f =
-        begin_download(x, &(tinkc_download_options){ .write = receive, .write_user = got });
+    tinkc_future *f = begin_download(x, &(tinkc_download_options){ .write = receive, .write_user = got });
     tinkc_reply *r = held(x);
     r->status(r, 200);
     assert_true(r->write(r, bytes, MANY));
@@ -426,8 +423,7 @@ TEST_WITH(no_more_than_was_announced, setup, end_fixture)
         char back[16];
         int fds[2];
         assert_int_equal(pipe(fds), 0);
-        tinkc_future *f = begin_download(
-            x, &(tinkc_download_options){ .fd = fds[1], .max_bytes = limit ? 5 : 0 });
+        tinkc_future *f = begin_download(x, &(tinkc_download_options){ .fd = fds[1], .max_bytes = limit ? 5 : 0 });
         tinkc_reply *r = held(x);
         r->status(r, 200);
         if (!limit)
@@ -439,8 +435,7 @@ TEST_WITH(no_more_than_was_announced, setup, end_fixture)
         (void)r->write(r, "345678", 6);
         assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
         assert_int_equal(x->err.code, TINKC_E_BAD_RESPONSE);
-        assert_string_equal(x->err.message, limit ? "larger than max_bytes"
-                                                  : "more bytes came than the length said");
+        assert_string_equal(x->err.message, limit ? "larger than max_bytes" : "more bytes came than the length said");
         x->err = (tinkc_error){ 0 };
         tinkc_future_free(f);
         close(fds[1]);
@@ -454,8 +449,8 @@ TEST_WITH(cancelled_before_its_address, setup, end_fixture)
 {
     fixture *x = *state;
     hand.path = API "training_runs/r/checkpoints/weights/c/archive";
-    tinkc_future *f = tinkc_checkpoint_download(
-        x->client, "tinker://r/weights/c", &(tinkc_download_options){ .write = receive }, &x->err);
+    tinkc_future *f = tinkc_checkpoint_download(x->client, "tinker://r/weights/c",
+                                                &(tinkc_download_options){ .write = receive }, &x->err);
     wait_until(atomic_load(&hand.sent) == 1);
     assert_int_equal(atomic_load(&hand.cancelled), 0);
     tinkc_future_cancel(f);
@@ -518,8 +513,7 @@ TEST_WITH(bodies_that_are_too_long, setup, end_fixture)
     hand.path = "/far";
     for (size_t more = 0; more < 2; more++) {
         tinkc_error err = { 0 };
-        tinkc_future *f =
-            tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
+        tinkc_future *f = tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
         tinkc_reply *r = held(x);
         r->status(r, 200);
         assert_true(r->write(r, text, 900));
@@ -545,8 +539,7 @@ TEST_WITH(answers_that_nobody_wants, setup, end_fixture)
     fixture *x = *state;
     hand.path = "/far";
     hand.writes_on = true;
-    tinkc_stream *s =
-        tinkc_stream_open(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
+    tinkc_stream *s = tinkc_stream_open(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
     tinkc_reply *r = held(x);
     r->status(r, 200);
     assert_true(r->write(r, "abc", 3));
@@ -571,8 +564,7 @@ TEST_WITH(half_a_body_is_final, setup_retries, end_fixture)
     for (int some = 0; some < 3; some++) { /* 2: the head alone */
         atomic_store(&hand.sent, 0);
         tinkc_error err = { 0 };
-        tinkc_stream *s =
-            tinkc_stream_open(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
+        tinkc_stream *s = tinkc_stream_open(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
         tinkc_reply *r = held(x);
         r->status(r, 200);
         if (some)
@@ -600,11 +592,9 @@ TEST_WITH(nothing_leaves_after_a_close, setup, end_fixture)
     fixture *x = *state;
     hand.path = API "healthz";
     hand.keeps_quiet = true;
-    tinkc_mock_always(x->mock, NULL, API "client/config",
-                      &(tinkc_mock_answer){ .body = CONFIG_TOKENS }, &x->err);
+    tinkc_mock_always(x->mock, NULL, API "client/config", &(tinkc_mock_answer){ .body = CONFIG_TOKENS }, &x->err);
     tinkc_mock_always(x->mock, NULL, API "auth/token",
-                      &(tinkc_mock_answer){ .body = token_answer_of("{\"exp\":1767226200}", "x") },
-                      &x->err);
+                      &(tinkc_mock_answer){ .body = token_answer_of("{\"exp\":1767226200}", "x") }, &x->err);
     assert_non_null(tinkc_client_session_id(x->client, PATIENCE_MS, &x->err));
     tinkc_future *f = tinkc_health_check(x->client, &x->err);
     tinkc_reply *r = held(x);
@@ -628,12 +618,11 @@ TEST_WITH(a_close_cuts_telemetry_off, setup, end_fixture)
     for (int out = 0; out < 2; out++) { /* 1: it was sent before, and is not sent again */
         atomic_store(&hand.sent, 0);
         atomic_store(&hand.cancelled, 0);
-        tinkc_client *client =
-            tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-key",
-                                                      .transport = &by_hand,
-                                                      .clock = tinkc_mock_clock(x->mock),
-                                                      .telemetry = TINKC_TELEMETRY_ON },
-                             &x->err);
+        tinkc_client *client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-key",
+                                                                         .transport = &by_hand,
+                                                                         .clock = tinkc_mock_clock(x->mock),
+                                                                         .telemetry = TINKC_TELEMETRY_ON },
+                                                &x->err);
         assert_true(tinkc_client_report(client, "last", NULL, TINKC_LOG_INFO, &x->err));
         settle(x);
         if (out) {

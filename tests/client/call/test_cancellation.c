@@ -117,8 +117,7 @@ static tinkc_future *b_usage(world *x)
 }
 static tinkc_future *b_copy(world *x)
 {
-    return tinkc_checkpoint_copy(x->client, CKPT, &(tinkc_copy_options){ .project_id = "p" },
-                                 &x->err);
+    return tinkc_checkpoint_copy(x->client, CKPT, &(tinkc_copy_options){ .project_id = "p" }, &x->err);
 }
 static tinkc_future *b_links(world *x)
 {
@@ -153,8 +152,8 @@ static tinkc_future *b_trainer_open_from(world *x)
 }
 static tinkc_future *b_trainer_open_theirs(world *x)
 {
-    return tinkc_trainer_open_from(
-        x->client, &(tinkc_state_options){ .path = CKPT, .access_token = "tml-theirs" }, &x->err);
+    return tinkc_trainer_open_from(x->client, &(tinkc_state_options){ .path = CKPT, .access_token = "tml-theirs" },
+                                   &x->err);
 }
 static tinkc_future *b_trainer_open_live(world *x)
 {
@@ -214,13 +213,12 @@ static bool own_loss(tinkc_loss *loss, void *user, tinkc_error *err)
 }
 static tinkc_future *b_custom(world *x)
 {
-    return tinkc_forward_backward_custom(x->trainer, x->batch, 0, x->queue, own_loss, NULL,
-                                         &x->err);
+    return tinkc_forward_backward_custom(x->trainer, x->batch, 0, x->queue, own_loss, NULL, &x->err);
 }
 static tinkc_future *b_custom_together(world *x)
 {
-    return tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER, x->queue,
-                                         own_loss, NULL, &x->err);
+    return tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER, x->queue, own_loss, NULL,
+                                         &x->err);
 }
 static tinkc_future *b_sample(world *x)
 {
@@ -309,15 +307,12 @@ static bool weather(const tinkc_request *r, tinkc_mock_answer *answer, void *use
 static world *make(int needs, const char *config)
 {
     world *x = calloc(1, sizeof *x);
-    x->allocator =
-        (tinkc_allocator){ shortage_alloc, shortage_resize, counting_release, &x->memory };
+    x->allocator = (tinkc_allocator){ shortage_alloc, shortage_resize, counting_release, &x->memory };
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
     tinkc_mock_compute(x->mock, weather, x, &x->err);
-    tinkc_mock_always(x->mock, NULL, "/api/v1/client/config",
-                      &(tinkc_mock_answer){ .body = config }, &x->err);
-    x->client = mock_client(
-        x->mock, &(tinkc_client_options){ .allocator = &x->allocator, .api_key = "tml-key" },
-        &x->err);
+    tinkc_mock_always(x->mock, NULL, "/api/v1/client/config", &(tinkc_mock_answer){ .body = config }, &x->err);
+    x->client =
+        mock_client(x->mock, &(tinkc_client_options){ .allocator = &x->allocator, .api_key = "tml-key" }, &x->err);
     x->queue = tinkc_queue_new(x->client, &x->err);
     if (needs == NEEDS_TRAINER) {
         x->trainer = tinkc_trainer_new(x->client, &lora, &x->err);
@@ -343,8 +338,7 @@ static void end_world(world *x, const char *name, const char *where, const char 
     tinkc_queue_free(x->queue);
     tinkc_client_free(x->client);
     if (!counting_is_empty_soon(&x->memory.memory))
-        fail_msg("%s, %s, %s: %zu bytes are left", name, where, end,
-                 atomic_load(&x->memory.memory.bytes));
+        fail_msg("%s, %s, %s: %zu bytes are left", name, where, end, atomic_load(&x->memory.memory.bytes));
     tinkc_mock_free(x->mock);
     free(x);
 }
@@ -385,8 +379,7 @@ enum { CANCEL, LIMIT, FREE, CLOSE, N_ENDS };
 static const char *const end_names[] = { "cancel", "limit", "free", "close" };
 
 /* racing: the service may have had its word first, a result or that there is no such thing. */
-static void check_end(world *x, const struct kind *k, tinkc_future *f, int how, bool racing,
-                      const char *where)
+static void check_end(world *x, const struct kind *k, tinkc_future *f, int how, bool racing, const char *where)
 {
     static const int32_t codes[] = { TINKC_E_CANCELLED, TINKC_E_DEADLINE, 0, TINKC_E_CLOSED };
     tinkc_error err = { 0 };
@@ -408,8 +401,7 @@ static void check_end(world *x, const struct kind *k, tinkc_future *f, int how, 
         fail_msg("%s, %s, %s: %s", k->name, where, end_names[how], err.message);
     if (err.code == TINKC_E_TIMEOUT)
         fail_msg("%s, %s, %s: never completes", k->name, where, end_names[how]);
-    while (how != CLOSE && x->completions == 0 &&
-           tinkc_queue_run(x->queue, PATIENCE_MS, &x->err) > 0)
+    while (how != CLOSE && x->completions == 0 && tinkc_queue_run(x->queue, PATIENCE_MS, &x->err) > 0)
         ;
     while (tinkc_queue_run(x->queue, 0, &x->err) > 0)
         ;
@@ -437,13 +429,11 @@ static void check_next(world *x, const struct kind *k, int how, const char *wher
 
 /* strikes_at 0: ended right behind the call, while the other thread begins. False: there is no
  * such stage. */
-static bool one_life(const struct kind *k, const char *config, int strikes_at,
-                     const tinkc_mock_answer *strike, int how)
+static bool one_life(const struct kind *k, const char *config, int strikes_at, const tinkc_mock_answer *strike, int how)
 {
     char where[80];
     world *x = make(k->needs, config);
-    snprintf(where, sizeof where, "request %d %s", strikes_at,
-             strike->status ? "refused for now" : "silent");
+    snprintf(where, sizeof where, "request %d %s", strikes_at, strike->status ? "refused for now" : "silent");
     x->strike = *strike;
     atomic_store(&x->seen, 0);
     atomic_store(&x->strikes_at, strikes_at);
@@ -563,8 +553,7 @@ static const tinkc_mock_answer silent = { .fault = TINKC_FAULT_SILENT };
  * the newer one first, which lets the older one in at the very moment it ends too. */
 TEST(closed_while_room_is_being_granted)
 {
-    static const char metadata[] =
-        "{\"status\":\"complete_metadata\",\"response_payload_size\":1000}";
+    static const char metadata[] = "{\"status\":\"complete_metadata\",\"response_payload_size\":1000}";
     static const char try_again[] = "{\"type\":\"try_again\"}";
     world *x = make(NEEDS_SAMPLER, "{\"inflight_response_bytes_semaphore_size\":10}");
     const char *polls = "/api/v1/retrieve_future";
@@ -654,8 +643,7 @@ static void answer_at_length(tinkc_mock *mock, char *text, size_t size, tinkc_er
     for (; at + sizeof tail + 2 <= size; at += 2)
         memcpy(text + at, ",1", 2);
     memcpy(text + at, tail, sizeof tail);
-    tinkc_mock_always(mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .body = text },
-                      err);
+    tinkc_mock_always(mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .body = text }, err);
 }
 
 /* A sample whose prompt is so long that a helper writes it, or whose answer, that a helper reads it: ended while the
@@ -672,11 +660,10 @@ static void ended_under_a_helper(int how, bool reads)
                                                     "\"sample_cancel_enabled\":true,"
                                                     "\"sample_cancel_max_batch_size\":9}" },
                       &err);
-    tinkc_client *client =
-        mock_client(mock, &(tinkc_client_options){ .allocator = &allocator }, &err);
+    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .allocator = &allocator }, &err);
     tinkc_retry_options retry = { .progress_timeout_ms = 1000 };
-    tinkc_sampler *sampler = tinkc_sampler_new(
-        client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = &retry }, &err);
+    tinkc_sampler *sampler =
+        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = &retry }, &err);
     int32_t *prompt = calloc(LONG, sizeof *prompt);
     char *answer = malloc(LONG * sizeof *prompt);
     tinkc_sampling o = TINKC_SAMPLING_INIT;
@@ -692,11 +679,8 @@ static void ended_under_a_helper(int how, bool reads)
     else
         (void)tinkc_client_close(client, 0, &err);
     (void)tinkc_future_wait(f, PATIENCE_MS, &why);
-    assert_int_equal(why.code, how == CANCEL  ? TINKC_E_CANCELLED
-                               : how == LIMIT ? TINKC_E_NO_PROGRESS
-                                              : TINKC_E_CLOSED);
-    assert_int_equal(why.flags & TINKC_MAY_HAVE_RUN,
-                     reads || how == LIMIT ? TINKC_MAY_HAVE_RUN : 0);
+    assert_int_equal(why.code, how == CANCEL ? TINKC_E_CANCELLED : how == LIMIT ? TINKC_E_NO_PROGRESS : TINKC_E_CLOSED);
+    assert_int_equal(why.flags & TINKC_MAY_HAVE_RUN, reads || how == LIMIT ? TINKC_MAY_HAVE_RUN : 0);
     gate_move(&g, false);
     tinkc_future_free(f);
     tinkc_sampler_free(sampler);

@@ -55,8 +55,7 @@ static void run_passes(service *s, size_t n, int32_t code)
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_client *client = mock_client(mock, NULL, &err);
-    tinkc_trainer *t =
-        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
+    tinkc_trainer *t = tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
     tinkc_batch *batch = tinkc_batch_new(client, &err);
     tinkc_batch_add_sft(batch, (int32_t[]){ 1, 2, 3, 4 }, 4, 1, &err);
     tinkc_mock_compute(mock, serve_all, s, &err);

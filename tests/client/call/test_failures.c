@@ -23,13 +23,13 @@ static const char *const wait_junk[] = { "Retry-After", "soon", NULL };
 static const char *const protobuf[] = { "Content-Type", "application/x-protobuf", NULL };
 static char oversized[200 * 1024];
 
-#define FAULT(f)                                                                                   \
-    {                                                                                              \
-        .fault = f, .body = "{}"                                                                   \
+#define FAULT(f)                                                                                                       \
+    {                                                                                                                  \
+        .fault = f, .body = "{}"                                                                                       \
     }
-#define STATUS(s)                                                                                  \
-    {                                                                                              \
-        .status = s, .body = JSON_ERROR                                                            \
+#define STATUS(s)                                                                                                      \
+    {                                                                                                                  \
+        .status = s, .body = JSON_ERROR                                                                                \
     }
 
 static const weather all_weather[] = {
@@ -186,8 +186,7 @@ static void open_scene(scene *x, const request_kind *kind)
 {
     *x = (scene){ 0 };
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
-    x->client =
-        mock_client(x->mock, &(tinkc_client_options){ .max_response_bytes = 65536 }, &x->err);
+    x->client = mock_client(x->mock, &(tinkc_client_options){ .max_response_bytes = 65536 }, &x->err);
     if (kind->needs_trainer) {
         int32_t ids[] = { 1, 2, 3, 4 };
         x->trainer = tinkc_trainer_new(x->client, &lora, &x->err);
@@ -262,10 +261,7 @@ static size_t expect_count(const request_kind *kind, const weather *w)
     if (named(w, "402"))
         return polls || kind->window ? sample ? 0 : BILLING_POLLS : 1;
     if (named(w, "bare 400"))
-        return polls          ? BARE_400S + 3 + 1
-               : sample       ? BARE_400S + 1
-               : kind->window ? WINDOW_ROUNDS
-                              : 1;
+        return polls ? BARE_400S + 3 + 1 : sample ? BARE_400S + 1 : kind->window ? WINDOW_ROUNDS : 1;
     if (!w->retried || (polls && named(w, "409")))
         return 1;
     if (!kind->window)
@@ -297,8 +293,7 @@ static int64_t least_gap(const request_kind *kind, const weather *w)
 
 /* Every pause lies between what its layer waits at least, and its cap; an exchange that the peer lets
  * hang takes up to a minute of its own. The last of a window may be cut short. */
-static void check_gaps(scene *x, const request_kind *kind, const weather *w, size_t count,
-                       bool done)
+static void check_gaps(scene *x, const request_kind *kind, const weather *w, size_t count, bool done)
 {
     static const int64_t CAP_MS = 30 * 1000 + 250, HANG_MS = 65 * 1000;
     int64_t least = least_gap(kind, w), most = CAP_MS + (takes_time(w) ? HANG_MS : 0), last = 0;
@@ -313,15 +308,14 @@ static void check_gaps(scene *x, const request_kind *kind, const weather *w, siz
         bool cut = done && n == count;
         bool as_json = n == 2 && kind->start == pass && named(w, "500"); /* not a repetition */
         if ((gap < least && !cut && !as_json) || gap > most) {
-            print_error("%s x %s: request %zu came after %lld ms\n", kind->name, w->name, n,
-                        (long long)gap);
+            print_error("%s x %s: request %zu came after %lld ms\n", kind->name, w->name, n, (long long)gap);
             fail();
         }
     }
 }
 
-static void fail_case(const request_kind *kind, const weather *w, const char *what,
-                      const tinkc_error *err, size_t count)
+static void fail_case(const request_kind *kind, const weather *w, const char *what, const tinkc_error *err,
+                      size_t count)
 {
     char line[600];
     tinkc_error_line(err, line, sizeof line);
@@ -397,8 +391,7 @@ TEST(one_bad_answer_is_survived)
             (void)tinkc_future_wait(f, 0, &x.err);
             bool poll_conflict = kind->family == POLL && named(&all_weather[w], "409");
             if (!done || (x.err.code && x.err.http_status != 404 && !poll_conflict))
-                fail_case(kind, &all_weather[w], "not survived", &x.err,
-                          tinkc_mock_count(x.mock, kind->path));
+                fail_case(kind, &all_weather[w], "not survived", &x.err, tinkc_mock_count(x.mock, kind->path));
             tinkc_future_free(f);
             close_scene(&x);
         }
@@ -416,8 +409,8 @@ TEST(attempts_end_with_the_window)
         tinkc_client_options o = { .retry_window_ms = 30000, .idle_timeout_ms = 4000 };
         tinkc_client *client = mock_client(mock, &o, &err);
         assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
-        tinkc_mock_always(mock, NULL, "/api/v1/get_server_capabilities",
-                          &(tinkc_mock_answer){ .fault = faults[i] }, &err);
+        tinkc_mock_always(mock, NULL, "/api/v1/get_server_capabilities", &(tinkc_mock_answer){ .fault = faults[i] },
+                          &err);
         int64_t begun = tinkc_mock_clock(mock)->now_ms(tinkc_mock_clock(mock)->self);
         tinkc_future *f = tinkc_capabilities_get(client, &err);
         assert_true(run_until_done(mock, f, 600000));

@@ -20,10 +20,8 @@ static void open_scene(scene *x, const tinkc_client_options *options)
     *x = (scene){ 0 };
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
     x->client = mock_client(x->mock, options, &x->err);
-    x->trainer =
-        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
-    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" },
-                                   &x->err);
+    x->trainer = tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
     assert_ok(&x->err);
     tinkc_mock_forget(x->mock);
 }
@@ -66,9 +64,9 @@ typedef struct once_case {
     int32_t code;
 } once_case;
 
-#define ANSWER(...)                                                                                \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
+#define ANSWER(...)                                                                                                    \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
     }
 
 static void check_once(const once_case *c, size_t row, const tinkc_client_options *options)
@@ -140,8 +138,7 @@ TEST(telemetry_is_sent_once)
 /* A result that is not ready is asked for again all the same: a poll that waits has not failed. */
 TEST(results_are_awaited_nevertheless)
 {
-    static const tinkc_mock_answer waits[] = { { .status = 408 },
-                                               { .body = "{\"type\":\"try_again\"}" } };
+    static const tinkc_mock_answer waits[] = { { .status = 408 }, { .body = "{\"type\":\"try_again\"}" } };
     for (size_t i = 0; i < 2; i++) {
         scene x;
         open_scene(&x, &(tinkc_client_options){ .no_retries = true });
@@ -204,10 +201,9 @@ TEST(memory_is_not_waited_for)
     static const int32_t statuses[] = { 200, 429, 500 };
     memset(body, ' ', sizeof body);
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
-        once_case c = { SAMPLE,
-                        sample,
-                        { .status = statuses[i], .body = body, .body_len = sizeof body },
-                        TINKC_E_MEMORY };
+        once_case c = {
+            SAMPLE, sample, { .status = statuses[i], .body = body, .body_len = sizeof body }, TINKC_E_MEMORY
+        };
         check_once(&c, i, &(tinkc_client_options){ .allocator = &small });
     }
 }

@@ -123,19 +123,17 @@ TEST(one_example_weighs_one)
 
 /* ---- reading a part ---- */
 
-static const char part_json[] =
-    "{\"loss_fn_output_type\":\"T\",\"loss_fn_outputs\":["
-    "{\"logprobs\":{\"data\":[1,2],\"dtype\":\"float32\",\"shape\":[2]},"
-    "\"n\":{\"data\":[3],\"dtype\":\"int64\",\"shape\":[1]}},"
-    "{\"logprobs\":{\"data\":[4],\"dtype\":\"float32\",\"shape\":[1]},"
-    "\"n\":{\"data\":[5],\"dtype\":\"int64\",\"shape\":[1]}}],"
-    "\"metrics\":{\"a:sum\":1,\"b:sum\":2,\"c:sum\":3}}";
+static const char part_json[] = "{\"loss_fn_output_type\":\"T\",\"loss_fn_outputs\":["
+                                "{\"logprobs\":{\"data\":[1,2],\"dtype\":\"float32\",\"shape\":[2]},"
+                                "\"n\":{\"data\":[3],\"dtype\":\"int64\",\"shape\":[1]}},"
+                                "{\"logprobs\":{\"data\":[4],\"dtype\":\"float32\",\"shape\":[1]},"
+                                "\"n\":{\"data\":[5],\"dtype\":\"int64\",\"shape\":[1]}}],"
+                                "\"metrics\":{\"a:sum\":1,\"b:sum\":2,\"c:sum\":3}}";
 
-static bool read_part(tinkc_fwdbwd *out, const char *json, const tkc_fwdbwd_expected *want,
-                      tkc_arena *to, tinkc_error *err)
+static bool read_part(tinkc_fwdbwd *out, const char *json, const tkc_fwdbwd_expected *want, tkc_arena *to,
+                      tinkc_error *err)
 {
-    return tkc_fwdbwd_read(out, (tinkc_bytes){ (const unsigned char *)json, strlen(json) }, false,
-                           want, to, err);
+    return tkc_fwdbwd_read(out, (tinkc_bytes){ (const unsigned char *)json, strlen(json) }, false, want, to, err);
 }
 
 static float first_float(const tinkc_fwdbwd *p, size_t i, const char *name)

@@ -18,11 +18,9 @@ static void open_scene(fixture *x, const char *config, size_t examples)
     *x = (fixture){ 0 };
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
     if (config)
-        tinkc_mock_always(x->mock, NULL, "/api/v1/client/config",
-                          &(tinkc_mock_answer){ .body = config }, &x->err);
+        tinkc_mock_always(x->mock, NULL, "/api/v1/client/config", &(tinkc_mock_answer){ .body = config }, &x->err);
     x->client = mock_client(x->mock, NULL, &x->err);
-    x->trainer =
-        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    x->trainer = tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
     x->sampler = tinkc_sampler_new(x->client, &nano, &x->err);
     x->batch = tinkc_batch_new(x->client, &x->err);
     for (size_t i = 0; i < examples; i++)
@@ -139,9 +137,8 @@ static bool third_is_there(const tinkc_request *r, tinkc_mock_answer *answer, vo
     if (strcmp(r->path, POLL) != 0)
         return false;
     if (says(r, "third"))
-        answer->body =
-            "{\"loss_fn_output_type\":\"x\",\"loss_fn_outputs\":[{\"logprobs\":{\"data\":"
-            "[1,2,3,4,5],\"dtype\":\"float32\",\"shape\":[5]}}],\"metrics\":{}}";
+        answer->body = "{\"loss_fn_output_type\":\"x\",\"loss_fn_outputs\":[{\"logprobs\":{\"data\":"
+                       "[1,2,3,4,5],\"dtype\":\"float32\",\"shape\":[5]}}],\"metrics\":{}}";
     else
         answer->fault = TINKC_FAULT_SILENT;
     return true;
@@ -152,13 +149,10 @@ TEST(a_part_wakes_those_who_wait_for_it)
 {
     fixture x;
     open_scene(&x, "{\"fwdbwd_max_chunk_len\":1}", 3);
-    tinkc_mock_always(x.mock, NULL, PASS, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
-                      &x.err);
-    tinkc_mock_once(x.mock, NULL, PASS,
-                    &(tinkc_mock_answer){ .delay_ms = 1000, .body = "{\"request_id\":\"second\"}" },
+    tinkc_mock_always(x.mock, NULL, PASS, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x.err);
+    tinkc_mock_once(x.mock, NULL, PASS, &(tinkc_mock_answer){ .delay_ms = 1000, .body = "{\"request_id\":\"second\"}" },
                     &x.err);
-    tinkc_mock_once(x.mock, NULL, PASS,
-                    &(tinkc_mock_answer){ .delay_ms = 1000, .body = "{\"request_id\":\"third\"}" },
+    tinkc_mock_once(x.mock, NULL, PASS, &(tinkc_mock_answer){ .delay_ms = 1000, .body = "{\"request_id\":\"third\"}" },
                     &x.err);
     tinkc_mock_compute(x.mock, third_is_there, NULL, &x.err);
     reader r = { .pass = pass(&x) };
@@ -183,8 +177,7 @@ TEST(tokens_wake_those_who_wait_for_them)
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 2;
     open_scene(&x, NULL, 0);
-    tinkc_mock_always(x.mock, NULL, STREAM, &(tinkc_mock_answer){ .body = body, .drip_ms = 10 },
-                      &x.err);
+    tinkc_mock_always(x.mock, NULL, STREAM, &(tinkc_mock_answer){ .body = body, .drip_ms = 10 }, &x.err);
     reader r = { .deltas = tinkc_sample_stream(x.sampler, ids, 6, &o, &x.err) };
     settle(&x);
     assert_int_equal(pthread_create(&r.thread, NULL, read_tokens, &r), 0);
@@ -210,11 +203,9 @@ TEST(samples_do_not_wait_for_each_other)
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     tinkc_future *all[MANY];
     open_scene(&x, NULL, 0);
-    tinkc_mock_always(x.mock, NULL, SAMPLE,
-                      &(tinkc_mock_answer){ .delay_ms = 1000, .body = "{\"request_id\":\"r\"}" },
+    tinkc_mock_always(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .delay_ms = 1000, .body = "{\"request_id\":\"r\"}" },
                       &x.err);
-    tinkc_mock_always(x.mock, NULL, POLL, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
-                      &x.err);
+    tinkc_mock_always(x.mock, NULL, POLL, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x.err);
     for (size_t i = 0; i < MANY; i++)
         all[i] = tinkc_sample(x.sampler, ids, 6, 1, &o, &x.err);
     settle(&x);
@@ -234,10 +225,8 @@ TEST(a_cancelled_pass_leaves_the_budget)
 {
     fixture x;
     open_scene(&x, "{\"fwdbwd_max_chunk_len\":1,\"fwdbwd_dispatch_bytes_semaphore_size\":80}", 6);
-    tinkc_mock_once(x.mock, NULL, PASS, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
-                    &x.err);
-    tinkc_mock_once(x.mock, NULL, PASS, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
-                    &x.err);
+    tinkc_mock_once(x.mock, NULL, PASS, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x.err);
+    tinkc_mock_once(x.mock, NULL, PASS, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x.err);
     tinkc_future *f = pass(&x);
     settle(&x);
     size_t out = tinkc_mock_count(x.mock, PASS);

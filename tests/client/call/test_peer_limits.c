@@ -118,8 +118,7 @@ TEST_WITH(the_body_of_an_error_is_kept_up_to_64_KiB, setup, teardown)
     memset(body, 'x', sizeof body);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         tinkc_error why = { 0 };
-        tinkc_mock_once(mock, NULL, HEALTH,
-                        &(tinkc_mock_answer){ .status = 403, .body = body, .body_len = sizes[i] },
+        tinkc_mock_once(mock, NULL, HEALTH, &(tinkc_mock_answer){ .status = 403, .body = body, .body_len = sizes[i] },
                         &err);
         tinkc_future *f = tinkc_health_check(client, &err);
         assert_false(tinkc_future_wait(f, PATIENCE_MS, &why));
@@ -137,21 +136,17 @@ TEST_WITH(cancels_that_wait, setup, teardown)
     static const size_t n = sizeof f / sizeof *f;
     static const char *const later[] = { "Retry-After", "60", NULL };
     tinkc_sampling o = TINKC_SAMPLING_INIT;
-    tinkc_mock_always(mock, NULL, CONFIG,
-                      &(tinkc_mock_answer){ .body = "{\"sample_max_concurrent_requests\":20000}" },
+    tinkc_mock_always(mock, NULL, CONFIG, &(tinkc_mock_answer){ .body = "{\"sample_max_concurrent_requests\":20000}" },
                       &err);
     tinkc_mock_always(mock, NULL, SETTINGS,
                       &(tinkc_mock_answer){ .body = "{\"sample_cancel_enabled\":true,"
                                                     "\"sample_cancel_max_batch_size\":1}" },
                       &err);
     connect_with(&(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_OFF });
-    tinkc_mock_always(mock, NULL, POLL, &(tinkc_mock_answer){ .status = 429, .headers = later },
-                      &err);
-    tinkc_mock_once(mock, NULL, CANCEL, &(tinkc_mock_answer){ .body = "{}", .delay_ms = 1000 },
-                    &err);
+    tinkc_mock_always(mock, NULL, POLL, &(tinkc_mock_answer){ .status = 429, .headers = later }, &err);
+    tinkc_mock_once(mock, NULL, CANCEL, &(tinkc_mock_answer){ .body = "{}", .delay_ms = 1000 }, &err);
     tinkc_mock_always(mock, NULL, CANCEL, &(tinkc_mock_answer){ .body = "{}" }, &err);
-    tinkc_sampler *s =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+    tinkc_sampler *s = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
     o.max_tokens = 1;
     for (size_t i = 0; i < n; i++)
         f[i] = tinkc_sample(s, (int32_t[]){ 1 }, 1, 1, &o, &err);
@@ -276,8 +271,7 @@ TEST_WITH(bodies_in_telemetry, setup, teardown)
     for (size_t i = 0; i < 2; i++) {
         memset(body, 'q', MOST + i);
         tinkc_mock_forget(mock);
-        tinkc_mock_once(mock, NULL, HEALTH,
-                        &(tinkc_mock_answer){ .status = 422, .body = body, .body_len = MOST + i },
+        tinkc_mock_once(mock, NULL, HEALTH, &(tinkc_mock_answer){ .status = 422, .body = body, .body_len = MOST + i },
                         &err);
         tinkc_future *f = tinkc_health_check(client, &err);
         tinkc_error why = { 0 };
@@ -334,8 +328,7 @@ static int64_t watched_now(void *self)
 {
     (void)self;
     pthread_t me = pthread_self();
-    if (atomic_load(&watched.knows_client) && !pthread_equal(me, watched.test) &&
-        !pthread_equal(me, watched.client))
+    if (atomic_load(&watched.knows_client) && !pthread_equal(me, watched.test) && !pthread_equal(me, watched.client))
         atomic_fetch_add(&watched.looks, 1);
     return watched.under->now_ms(watched.under->self);
 }
@@ -369,12 +362,9 @@ TEST_WITH(commands_have_thirty_seconds, setup, teardown)
         (void)snprintf(fifo, sizeof fifo, "%s/go", folder);
         assert_int_equal(mkfifo(fifo, 0600), 0);
         (void)snprintf(command, sizeof command, "read x < %s; echo $x", fifo);
-        tinkc_mock_always(mock, NULL, CONFIG,
-                          &(tinkc_mock_answer){ .body = "{\"pjwt_auth_enabled\":true}" }, &err);
-        tinkc_mock_always(
-            mock, NULL, "/api/v1/auth/token",
-            &(tinkc_mock_answer){ .body = "{\"jwt\":\"eyJhIjoxfQ.eyJleHAiOjk5OTk5OTk5OTl9.x\"}" },
-            &err);
+        tinkc_mock_always(mock, NULL, CONFIG, &(tinkc_mock_answer){ .body = "{\"pjwt_auth_enabled\":true}" }, &err);
+        tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
+                          &(tinkc_mock_answer){ .body = "{\"jwt\":\"eyJhIjoxfQ.eyJleHAiOjk5OTk5OTk5OTl9.x\"}" }, &err);
         watched.under = tinkc_mock_clock(mock);
         watched.test = pthread_self();
         atomic_store(&watched.knows_client, false);
@@ -407,8 +397,7 @@ TEST_WITH(commands_have_thirty_seconds, setup, teardown)
         }
         tinkc_future_free(f);
         teardown(NULL);
-        assert_true(
-            counting_is_empty_soon(&memory)); /* then its thread needs the clock no longer */
+        assert_true(counting_is_empty_soon(&memory)); /* then its thread needs the clock no longer */
         unlink(fifo);
         rmdir(folder);
         assert_int_equal(setup(NULL), 0);
@@ -459,8 +448,7 @@ static void leave_partial(size_t n, size_t size)
     (void)snprintf(path, sizeof path, "%s/c.partial.state", target);
     f = fopen(path, "w");
     assert_non_null(f);
-    int len = fprintf(
-        f, "{\"what\":\"%s\",\"etag\":\"e\",\"total\":3072,\"offset\":1024,\"files\":[", PATH);
+    int len = fprintf(f, "{\"what\":\"%s\",\"etag\":\"e\",\"total\":3072,\"offset\":1024,\"files\":[", PATH);
     for (size_t i = 0; i < n; i++)
         len += fprintf(f, "%s{\"name\":\"first\",\"sha256\":\"\",\"size\":1}", i ? "," : "");
     len += fprintf(f, "]}");
@@ -492,8 +480,7 @@ static int32_t continue_download(bool *resumed)
     tinkc_mock_once(mock, NULL, STORE, &answer, &err);
     connect_with(NULL);
     tinkc_future *f = tinkc_checkpoint_download(
-        client, PATH, &(tinkc_download_options){ .dir = target, .name = "c", .no_digests = true },
-        &err);
+        client, PATH, &(tinkc_download_options){ .dir = target, .name = "c", .no_digests = true }, &err);
     (void)tinkc_future_wait(f, PATIENCE_MS, &why);
     *resumed = request_header(nth_request(mock, STORE, 0), "Range") != NULL;
     tinkc_future_free(f);
@@ -587,10 +574,9 @@ TEST_WITH(marks_of_a_download, setup_folder, teardown_folder)
     for (size_t i = 0; i < N; i++)
         tar_raw(&t, rows[i].name, '0', NULL, "1", 1);
     tar_end(&t);
-    client = tinkc_client_new(
-        &(tinkc_client_options){ .transport = &holding, .clock = tinkc_mock_clock(mock) }, &err);
-    tinkc_future *f = tinkc_checkpoint_download(
-        client, PATH, &(tinkc_download_options){ .dir = target, .name = "c" }, &err);
+    client = tinkc_client_new(&(tinkc_client_options){ .transport = &holding, .clock = tinkc_mock_clock(mock) }, &err);
+    tinkc_future *f =
+        tinkc_checkpoint_download(client, PATH, &(tinkc_download_options){ .dir = target, .name = "c" }, &err);
     assert_ok(&err);
     wait_until(atomic_load(&held));
     tinkc_reply *reply = atomic_load(&held);

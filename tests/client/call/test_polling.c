@@ -19,29 +19,23 @@ TEST(each_answer_to_a_poll_has_its_consequence)
         { { { 400, 0, NULL, NULL, "<html>" } }, "optim_step; poll; +100 poll 1; done" },
         { { { 401, 0, NULL, NULL, "{\"error\":\"x\",\"category\":\"user\"}" } },
           "optim_step; poll; AUTH 401, may have run, in retrieval \"HTTP 401: x\"" },
-        { { { 402, 0, NULL, NULL, "{\"detail\":\"pay\"}" } },
-          "optim_step; poll; +5000 poll 1; done" },
+        { { { 402, 0, NULL, NULL, "{\"detail\":\"pay\"}" } }, "optim_step; poll; +5000 poll 1; done" },
         { { { 403, 0, NULL, NULL, "plain text" } },
           "optim_step; poll; FORBIDDEN 403, may have run, in retrieval \"HTTP 403: plain text\"" },
-        { { { 404, 0, NULL, NULL, "" } },
-          "optim_step; poll; NOT_FOUND 404, may have run, in retrieval \"HTTP 404\"" },
+        { { { 404, 0, NULL, NULL, "" } }, "optim_step; poll; NOT_FOUND 404, may have run, in retrieval \"HTTP 404\"" },
         { { { 408, 0, NULL, NULL, "" } }, "optim_step; poll; +100 poll 1; done" },
-        { { { 409, 0, NULL, NULL, "" } },
-          "optim_step; poll; CONFLICT 409, may have run, in retrieval \"HTTP 409\"" },
+        { { { 409, 0, NULL, NULL, "" } }, "optim_step; poll; CONFLICT 409, may have run, in retrieval \"HTTP 409\"" },
         { { { 410, 0, NULL, NULL, "" } },
           "optim_step; poll; PROMISE_EXPIRED 410, may have run, in retrieval \"the result is gone: "
           "HTTP 410\"" },
-        { { { 422, 0, NULL, NULL,
-              "{\"detail\":[{\"loc\":[\"body\",\"x\"],\"msg\":\"missing\"}]}" } },
+        { { { 422, 0, NULL, NULL, "{\"detail\":[{\"loc\":[\"body\",\"x\"],\"msg\":\"missing\"}]}" } },
           "optim_step; poll; UNPROCESSABLE 422, may have run, in retrieval \"HTTP 422: body.x: "
           "missing\"" },
         { { { 429, 0, "Retry-After", "7", "" } }, "optim_step; poll; +7000 poll 1; done" },
-        { { { 429, 0, "Retry-After", "Thu, 01 Jan 2026 00:00:01 GMT", "" } },
-          "optim_step; poll; +1000 poll 1; done" },
+        { { { 429, 0, "Retry-After", "Thu, 01 Jan 2026 00:00:01 GMT", "" } }, "optim_step; poll; +1000 poll 1; done" },
         { { { 429, 0, "retry-after-ms", "250", "" } }, "optim_step; poll; +250 poll 1; done" },
         { { { 429, 0, NULL, NULL, "" } }, "optim_step; poll; +1000 poll 1; done" },
-        { { { 500, 0, NULL, NULL, "{\"detail\":\"earlier\"}" },
-            { 200, 0, NULL, NULL, "not JSON" } },
+        { { { 500, 0, NULL, NULL, "{\"detail\":\"earlier\"}" }, { 200, 0, NULL, NULL, "not JSON" } },
           "optim_step; poll; +100 poll 1; BAD_RESPONSE, may have run, in retrieval \"JSON: an "
           "object is needed at byte 0\"" },
         { { { 500, 0, "x-should-retry", "false", "" } }, "optim_step; poll; +100 poll 1; done" },
@@ -56,15 +50,11 @@ TEST(each_answer_to_a_poll_has_its_consequence)
         { { { 600, 0, NULL, NULL, "" } }, "optim_step; poll; +100 poll 1; done" },
         { { { 302, 0, "Location", "/elsewhere", "" } },
           "optim_step; poll; HTTP 302, may have run, in retrieval \"HTTP 302\"" },
-        { { { 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL } },
-          "optim_step; poll; +1000 poll 1; done" },
-        { { { 200, TINKC_FAULT_RESET, NULL, NULL, "{\"status\":\"ok\"}" } },
-          "optim_step; poll; +1000 poll 1; done" },
-        { { { 200, TINKC_FAULT_SILENT, NULL, NULL, "{\"status\":\"ok\"}" } },
-          "optim_step; poll; +46000 poll 1; done" },
+        { { { 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL } }, "optim_step; poll; +1000 poll 1; done" },
+        { { { 200, TINKC_FAULT_RESET, NULL, NULL, "{\"status\":\"ok\"}" } }, "optim_step; poll; +1000 poll 1; done" },
+        { { { 200, TINKC_FAULT_SILENT, NULL, NULL, "{\"status\":\"ok\"}" } }, "optim_step; poll; +46000 poll 1; done" },
         { { { 408, 0, NULL, NULL, QUEUE("active", "") } }, "optim_step; poll; +100 poll 1; done" },
-        { { { 200, 0, NULL, NULL, QUEUE("unheard_of", "") } },
-          "optim_step; poll; +100 poll 1; done" },
+        { { { 200, 0, NULL, NULL, QUEUE("unheard_of", "") } }, "optim_step; poll; +100 poll 1; done" },
         { { { 200, 0, NULL, NULL, "" } }, "optim_step; poll; +1000 poll 1; done" },
         { { { 200, 0, NULL, NULL, FAILED("it failed", "user") } },
           "optim_step; poll; REQUEST_FAILED 200, by the caller, not retriable \"it failed\"" },
@@ -93,9 +83,7 @@ TEST(each_answer_to_a_poll_has_its_consequence)
           "optim_step; poll; +1000 poll 1; +100 poll 2; +1000 poll 3; done" },
         { { { 429, 0, NULL, NULL, "" }, { 400, 0, NULL, NULL, "" }, { 429, 0, NULL, NULL, "" } },
           "optim_step; poll; +1000 poll 1; +2000 poll 2; +4000 poll 3; done" },
-        { { { 429, 0, NULL, NULL, "" },
-            { 200, 0, NULL, NULL, METADATA("7") },
-            { 429, 0, NULL, NULL, "" } },
+        { { { 429, 0, NULL, NULL, "" }, { 200, 0, NULL, NULL, METADATA("7") }, { 429, 0, NULL, NULL, "" } },
           "optim_step; poll; +1000 poll 1; poll 2; +1000 poll 3; done" },
         { { { 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL },
             { 500, 0, NULL, NULL, "" },
@@ -130,8 +118,7 @@ TEST(what_a_poll_says)
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = open_trainer(s);
     tinkc_mock_once(scene_mock(s), NULL, API "optim_step",
-                    &(tinkc_mock_answer){ .body = "{\"request_id\":\"mock-session-1:train:0:1\"}",
-                                          .delay_ms = 1500 },
+                    &(tinkc_mock_answer){ .body = "{\"request_id\":\"mock-session-1:train:0:1\"}", .delay_ms = 1500 },
                     scene_err(s));
     answer(s, POLL, 408, "");
     answer(s, POLL, 200, METADATA("1000"));
@@ -139,14 +126,13 @@ TEST(what_a_poll_says)
     size_t before = tinkc_mock_count(scene_mock(s), POLL);
     scene_shows(s, SHOW_BODIES);
     complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
-    EXPECT(s,
-           "optim_step #1 "
-           "{\"adam_params\":{\"learning_rate\":0.0001,\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-12,"
-           "\"weight_decay\":0.0,\"grad_clip_norm\":0.0},\"model_id\":\"mock-session:train:0\","
-           "\"seq_id\":1,\"type\":\"optim_step\"}; +1500 poll "
-           "{\"request_id\":\"mock-session:train:0:1\",\"allow_metadata_only\":true}; +100 poll 1 "
-           "{\"request_id\":\"mock-session:train:0:1\",\"allow_metadata_only\":true}; poll 2 "
-           "{\"request_id\":\"mock-session:train:0:1\",\"allow_metadata_only\":false}; step: done");
+    EXPECT(s, "optim_step #1 "
+              "{\"adam_params\":{\"learning_rate\":0.0001,\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-12,"
+              "\"weight_decay\":0.0,\"grad_clip_norm\":0.0},\"model_id\":\"mock-session:train:0\","
+              "\"seq_id\":1,\"type\":\"optim_step\"}; +1500 poll "
+              "{\"request_id\":\"mock-session:train:0:1\",\"allow_metadata_only\":true}; +100 poll 1 "
+              "{\"request_id\":\"mock-session:train:0:1\",\"allow_metadata_only\":true}; poll 2 "
+              "{\"request_id\":\"mock-session:train:0:1\",\"allow_metadata_only\":false}; step: done");
     const tinkc_request *r = nth_request(scene_mock(s), POLL, before);
     assert_string_equal(request_header(r, "X-Tinker-Request-Type"), "OptimStep");
     assert_string_equal(request_header(r, "X-Tinker-Create-Promise-Roundtrip-Time"), "1.5");
@@ -154,11 +140,9 @@ TEST(what_a_poll_says)
     scene_shows(s, 0);
     tinkc_batch *b = make_batch(s, 1);
     tinkc_mock_once(scene_mock(s), NULL, API "forward_backward",
-                    &(tinkc_mock_answer){ .body = "{\"request_id\":\"mock-session-1:train:0:2\"}",
-                                          .delay_ms = 2500 },
+                    &(tinkc_mock_answer){ .body = "{\"request_id\":\"mock-session-1:train:0:2\"}", .delay_ms = 2500 },
                     scene_err(s));
-    tinkc_future *pass =
-        follow(s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
+    tinkc_future *pass = follow(s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
     live(s, 2500);
     tinkc_future_cancel(pass);
     scene_forget(s);
@@ -187,10 +171,8 @@ TEST(the_pace_of_polls)
         answer(s, POLL, i ? 408 : 200, i ? "" : "{\"type\":\"try_again\"}");
     }
     complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
-    EXPECT(
-        s,
-        "optim_step #2; poll; +1000 poll 1; +2000 poll 2; +100 poll 3; +1000 poll 4; +2000 poll 5; "
-        "+200 poll 6; +1000 poll 7; +2000 poll 8; +400 poll 9; step: done");
+    EXPECT(s, "optim_step #2; poll; +1000 poll 1; +2000 poll 2; +100 poll 3; +1000 poll 4; +2000 poll 5; "
+              "+200 poll 6; +1000 poll 7; +2000 poll 8; +400 poll 9; step: done");
     for (int i = 0; i < 7; i++)
         answer(s, POLL, 429, "");
     complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
@@ -211,10 +193,8 @@ TEST(without_a_connection)
     answer(s, POLL, 408, QUEUE("active", ""));
     answer_with(s, POLL, &refused);
     complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
-    EXPECT(
-        s,
-        "optim_step #1; poll; +1000 poll 1; +2000 poll 2; +4000 poll 3; +8000 poll 4; +16000 poll "
-        "5; +30000 poll 6; +30000 poll 7; +30000 poll 8; +100 poll 9; +1000 poll 10; step: done");
+    EXPECT(s, "optim_step #1; poll; +1000 poll 1; +2000 poll 2; +4000 poll 3; +8000 poll 4; +16000 poll "
+              "5; +30000 poll 6; +30000 poll 7; +30000 poll 8; +100 poll 9; +1000 poll 10; step: done");
     tinkc_trainer_free(t);
     scene_end(s);
 }
@@ -263,19 +243,17 @@ TEST(the_queue_is_told)
         answer(s, POLL, 200, answers[i]);
     scene_shows(s, SHOW_EVENTS | SHOW_LOGS | SHOW_STATUS);
     complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
-    EXPECT(
-        s,
-        "optim_step #1; poll; [queue queue 1: unknown]; step is at stage 2, queue 1, 0 of 1, \"the "
-        "service works on it\"; +100 poll 1; [queue queue 2: concurrent training clients rate "
-        "limit hit]; warning: Training for mock-session:train:0 is paused. Reason: concurrent "
-        "training clients rate limit hit.; step is at stage 2, queue 2, 0 of 1, \"paused by the "
-        "service: concurrent training clients rate limit hit\"; +200 poll 2; [queue queue 3: full "
-        "house]; step is at stage 2, queue 3, 0 of 1, \"paused by the service: full house\"; +400 "
-        "poll 3; [queue queue 3: full]; step is at stage 2, queue 3, 0 of 1, \"paused by the "
-        "service: full\"; +800 poll 4; +1000 poll 5; [queue queue 3: Tinker backend is running "
-        "short on capacity, please wait]; step is at stage 2, queue 3, 0 of 1, \"paused by the "
-        "service: Tinker backend is running short on capacity, please wait\"; +1000 poll 6; +1000 "
-        "poll 7; step is at stage 4, queue 3, 1 of 1, \"done\"; step: done");
+    EXPECT(s, "optim_step #1; poll; [queue queue 1: unknown]; step is at stage 2, queue 1, 0 of 1, \"the "
+              "service works on it\"; +100 poll 1; [queue queue 2: concurrent training clients rate "
+              "limit hit]; warning: Training for mock-session:train:0 is paused. Reason: concurrent "
+              "training clients rate limit hit.; step is at stage 2, queue 2, 0 of 1, \"paused by the "
+              "service: concurrent training clients rate limit hit\"; +200 poll 2; [queue queue 3: full "
+              "house]; step is at stage 2, queue 3, 0 of 1, \"paused by the service: full house\"; +400 "
+              "poll 3; [queue queue 3: full]; step is at stage 2, queue 3, 0 of 1, \"paused by the "
+              "service: full\"; +800 poll 4; +1000 poll 5; [queue queue 3: Tinker backend is running "
+              "short on capacity, please wait]; step is at stage 2, queue 3, 0 of 1, \"paused by the "
+              "service: Tinker backend is running short on capacity, please wait\"; +1000 poll 6; +1000 "
+              "poll 7; step is at stage 4, queue 3, 1 of 1, \"done\"; step: done");
     tinkc_trainer_free(t);
     scene_end(s);
 }
@@ -343,8 +321,7 @@ TEST(room_for_results)
     tinkc_trainer *t = open_trainer(s);
     for (size_t i = 0; i < LEN(rows); i++) {
         answer(s, POLL, 200, rows[i].metadata);
-        tinkc_mock_once(scene_mock(s), NULL, POLL,
-                        &(tinkc_mock_answer){ .body = QUEUE("active", ""), .delay_ms = 500 },
+        tinkc_mock_once(scene_mock(s), NULL, POLL, &(tinkc_mock_answer){ .body = QUEUE("active", ""), .delay_ms = 500 },
                         scene_err(s));
         tinkc_future *f = begin_step(s, t);
         answer(s, POLL, 200, rows[i].metadata);

@@ -173,8 +173,7 @@ TEST_WITH(changed_files_are_errors, setup, teardown)
         assert_true(tkc_body_close(b, &err));
         put_file(rows[i].text);
         set_time(rows[i].sec, rows[i].nsec);
-        for (uint64_t at = 0; at < 4;
-             at += at ? 2 : 1) { /* the first byte, one between, the last */
+        for (uint64_t at = 0; at < 4; at += at ? 2 : 1) { /* the first byte, one between, the last */
             bool good = rows[i].good || (at == 1 && rows[i].text[0]);
             assert_int_equal(tkc_body_read(b, at, some, 1, &err), good);
             assert_int_equal(err.code, good ? 0 : TINKC_E_FILE);

@@ -24,8 +24,7 @@ static const char *of_models(const char *seen)
     size_t n = 0;
     while (*seen) {
         bool name = strncmp(seen, "healthz", 7) == 0;
-        n +=
-            (size_t)snprintf(out + n, sizeof out - n, "%.*s", name ? 6 : 1, name ? "models" : seen);
+        n += (size_t)snprintf(out + n, sizeof out - n, "%.*s", name ? 6 : 1, name ? "models" : seen);
         seen += name ? 7 : 1;
     }
     return out;
@@ -190,9 +189,7 @@ TEST(the_usual_layers)
     tinkc_future *f = follow(s, "", tinkc_capabilities_get(scene_client(s), scene_err(s)));
     finish(s, f, 400000);
     assert_true(tinkc_future_done(f));
-    assert_int_equal(
-        tinkc_mock_request_ms(scene_mock(s), tinkc_mock_count(scene_mock(s), NULL) - 1) - began,
-        300000);
+    assert_int_equal(tinkc_mock_request_ms(scene_mock(s), tinkc_mock_count(scene_mock(s), NULL) - 1) - began, 300000);
     scene_end(s);
 }
 
@@ -217,15 +214,13 @@ TEST(a_repetition_is_seen)
     answer(s, MODELS, 503, "{\"detail\":\"busy\\nnow\"}");
     answer_with(s, MODELS, &(outcome){ 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL });
     complete(s, "call", tinkc_capabilities_get(scene_client(s), scene_err(s)));
-    EXPECT(
-        s,
-        "models; [retry status 503 attempt 1 wait 500 left 300000: HTTP 503: busy now]; debug: GET "
-        "/api/v1/get_server_capabilities: HTTP 503: busy now; next try in 500 ms; call is at stage "
-        "1, queue 0, 0 of 1, SERVER x1 for 0, \"HTTP 503: busy now, next try in 0.5 s\"; +500 "
-        "models (1); [retry attempt 2 elapsed 500 wait 1000 left 299500: connection refused]; "
-        "debug: GET /api/v1/get_server_capabilities: connection refused; next try in 1000 ms; call "
-        "is at stage 1, queue 0, 0 of 1, CONNECTION x2 for 500, \"connection refused, next try in "
-        "1.0 s\"; +1000 models (2); call is at stage 4, queue 0, 1 of 1, \"done\"; call: done");
+    EXPECT(s, "models; [retry status 503 attempt 1 wait 500 left 300000: HTTP 503: busy now]; debug: GET "
+              "/api/v1/get_server_capabilities: HTTP 503: busy now; next try in 500 ms; call is at stage "
+              "1, queue 0, 0 of 1, SERVER x1 for 0, \"HTTP 503: busy now, next try in 0.5 s\"; +500 "
+              "models (1); [retry attempt 2 elapsed 500 wait 1000 left 299500: connection refused]; "
+              "debug: GET /api/v1/get_server_capabilities: connection refused; next try in 1000 ms; call "
+              "is at stage 1, queue 0, 0 of 1, CONNECTION x2 for 500, \"connection refused, next try in "
+              "1.0 s\"; +1000 models (2); call is at stage 4, queue 0, 1 of 1, \"done\"; call: done");
     scene_shows(s, SHOW_ERROR_BODY);
     answer(s, MODELS, 403, "{\"detail\":\"no\",\"more\":1}");
     complete(s, "call", tinkc_capabilities_get(scene_client(s), scene_err(s)));
@@ -273,10 +268,9 @@ TEST(an_unreachable_service_is_said_once)
     for (int i = 0; i < 2; i++)
         answer_with(s, MODELS, &(outcome){ 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL });
     complete(s, "call", tinkc_capabilities_get(scene_client(s), scene_err(s)));
-    EXPECT(s,
-           "models; warning: GET /api/v1/get_server_capabilities: connection refused; next try in "
-           "500 ms; +500 models (1); debug: GET /api/v1/get_server_capabilities: connection "
-           "refused; next try in 1000 ms; +1000 models (2); call: done");
+    EXPECT(s, "models; warning: GET /api/v1/get_server_capabilities: connection refused; next try in "
+              "500 ms; +500 models (1); debug: GET /api/v1/get_server_capabilities: connection "
+              "refused; next try in 1000 ms; +1000 models (2); call: done");
     scene_end(s);
 }
 
@@ -355,19 +349,18 @@ TEST(a_billing_pause_is_seen)
     for (int k = 0; k < 4; k++)
         answer(s, MODELS, 402, "{\"detail\":\"no credit left\"}");
     complete(s, "", tinkc_capabilities_get(scene_client(s), scene_err(s)));
-    EXPECT(s,
-           "models; [billing status 402 wait 5000 left 11000: HTTP 402: no credit left]; [retry "
-           "status 402 attempt 1 wait 5000 left -1: HTTP 402: no credit left]; warning: paused "
-           "because of billing: HTTP 402: no credit left; debug: GET "
-           "/api/v1/get_server_capabilities: HTTP 402: no credit left; next try in 5000 ms; +5000 "
-           "models; [billing status 402 elapsed 5000 wait 5000 left 6000: HTTP 402: no credit "
-           "left]; [retry status 402 attempt 2 elapsed 5000 wait 5000 left -1: HTTP 402: no credit "
-           "left]; debug: GET /api/v1/get_server_capabilities: HTTP 402: no credit left; next try "
-           "in 5000 ms; +5000 models; [billing status 402 elapsed 10000 wait 5000 left 1000: HTTP "
-           "402: no credit left]; [retry status 402 attempt 3 elapsed 10000 wait 5000 left -1: "
-           "HTTP 402: no credit left]; debug: GET /api/v1/get_server_capabilities: HTTP 402: no "
-           "credit left; next try in 5000 ms; +5000 models; error: paused for 15 s because of "
-           "billing: giving up; BILLING 402 \"HTTP 402: no credit left\"");
+    EXPECT(s, "models; [billing status 402 wait 5000 left 11000: HTTP 402: no credit left]; [retry "
+              "status 402 attempt 1 wait 5000 left -1: HTTP 402: no credit left]; warning: paused "
+              "because of billing: HTTP 402: no credit left; debug: GET "
+              "/api/v1/get_server_capabilities: HTTP 402: no credit left; next try in 5000 ms; +5000 "
+              "models; [billing status 402 elapsed 5000 wait 5000 left 6000: HTTP 402: no credit "
+              "left]; [retry status 402 attempt 2 elapsed 5000 wait 5000 left -1: HTTP 402: no credit "
+              "left]; debug: GET /api/v1/get_server_capabilities: HTTP 402: no credit left; next try "
+              "in 5000 ms; +5000 models; [billing status 402 elapsed 10000 wait 5000 left 1000: HTTP "
+              "402: no credit left]; [retry status 402 attempt 3 elapsed 10000 wait 5000 left -1: "
+              "HTTP 402: no credit left]; debug: GET /api/v1/get_server_capabilities: HTTP 402: no "
+              "credit left; next try in 5000 ms; +5000 models; error: paused for 15 s because of "
+              "billing: giving up; BILLING 402 \"HTTP 402: no credit left\"");
     scene_end(s);
 }
 
@@ -392,8 +385,7 @@ TEST(a_billing_pause_is_logged_each_minute)
     } rows[] = { { 0, "models; warning: paused because of billing: HTTP 402; +5000 models; done" },
                  { 55000, "models; +5000 models; done" },
                  { 55001, "models; warning: paused because of billing: HTTP 402; +5000 models; done" } };
-    const tinkc_client_options o = { .billing_pause_ms = TINKC_FOREVER,
-                                     .log_level = TINKC_LOG_WARN };
+    const tinkc_client_options o = { .billing_pause_ms = TINKC_FOREVER, .log_level = TINKC_LOG_WARN };
     scene *s = begin(&o);
     scene_shows(s, SHOW_LOGS);
     for (size_t i = 0; i < LEN(rows); i++) {
@@ -432,9 +424,7 @@ TEST(a_deprecation_notice_is_logged_each_minute)
         pass(s, rows[i].later_ms);
         scene_forget(s);
         answer_headers(s, "/x", 200, rows[i].headers, "ok");
-        complete(s, "",
-                 tinkc_http_call(scene_client(s), &(tinkc_http_options){ .path = rows[i].path },
-                                 scene_err(s)));
+        complete(s, "", tinkc_http_call(scene_client(s), &(tinkc_http_options){ .path = rows[i].path }, scene_err(s)));
         EXPECT_ROW(s, i, rows[i].seen);
     }
     scene_end(s);

@@ -26,10 +26,9 @@ static void open_scene(scene *x, const tinkc_client_options *options, const tink
     *x = (scene){ 0 };
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
     x->client = mock_client(x->mock, options, &x->err);
-    x->trainer = tinkc_trainer_new(
-        x->client, &(tinkc_lora_options){ .base_model = "mock/nano", .rank = 8 }, &x->err);
-    x->sampler = tinkc_sampler_new(
-        x->client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = r }, &x->err);
+    x->trainer = tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano", .rank = 8 }, &x->err);
+    x->sampler =
+        tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = r }, &x->err);
     assert_ok(&x->err);
     tinkc_mock_forget(x->mock);
 }
@@ -100,10 +99,8 @@ TEST(quick_answers_are_spaced)
     scene x;
     open_scene(&x, NULL, NULL);
     for (size_t i = 0; i < N; i++)
-        tinkc_mock_once(
-            x.mock, NULL, POLL,
-            &(tinkc_mock_answer){ .body = "{\"type\":\"try_again\"}", .delay_ms = polls[i].took },
-            &x.err);
+        tinkc_mock_once(x.mock, NULL, POLL,
+                        &(tinkc_mock_answer){ .body = "{\"type\":\"try_again\"}", .delay_ms = polls[i].took }, &x.err);
     tinkc_future *f = step(&x);
     assert_true(run_until_done(x.mock, f, 600000));
     assert_true(tinkc_future_wait(f, 0, &x.err));
@@ -134,8 +131,7 @@ TEST(stale_connections_have_a_budget)
         assert_int_equal(health_code(&x), TINKC_E_CONNECTION);
     assert_int_equal(health_code(&x), TINKC_E_BAD_REQUEST);
     for (size_t i = 0; i < 2; i++)
-        tinkc_mock_once(x.mock, NULL, HEALTH, &(tinkc_mock_answer){ .body = "{\"status\":\"ok\"}" },
-                        &x.err);
+        tinkc_mock_once(x.mock, NULL, HEALTH, &(tinkc_mock_answer){ .body = "{\"status\":\"ok\"}" }, &x.err);
     assert_int_equal(health_code(&x), TINKC_OK);
     assert_int_equal(health_code(&x), TINKC_OK);
     assert_int_equal(health_code(&x), TINKC_E_CONNECTION);
@@ -148,9 +144,7 @@ TEST(stale_connections_have_a_budget)
 static void samples_are_spread_around(int64_t longest, int64_t from, int64_t to)
 {
     int64_t low = INT64_MAX, high = 0, fifth = (to - from) / 5;
-    tinkc_retry_options retry = { .max_attempts = 2,
-                                  .delay_base_ms = 4000,
-                                  .delay_max_ms = longest };
+    tinkc_retry_options retry = { .max_attempts = 2, .delay_base_ms = 4000, .delay_max_ms = longest };
     for (uint64_t seed = 1; seed <= 20; seed++) {
         scene x;
         open_scene(&x, &(tinkc_client_options){ .retry_window_ms = TINKC_ZERO }, &retry);
@@ -181,11 +175,9 @@ TEST(the_longest_backoff_holds)
     scene x;
     open_scene(&x, NULL, NULL);
     /* The delays keep both back until both samples are under way. */
-    tinkc_mock_once(x.mock, NULL, SAMPLE,
-                    &(tinkc_mock_answer){ .status = 429, .headers = headers, .delay_ms = 500 },
+    tinkc_mock_once(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 429, .headers = headers, .delay_ms = 500 },
                     &x.err);
-    tinkc_mock_once(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 429, .delay_ms = 1000 },
-                    &x.err);
+    tinkc_mock_once(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 429, .delay_ms = 1000 }, &x.err);
     tinkc_future *f[] = { sample(&x), sample(&x) };
     for (size_t i = 0; i < 2; i++) {
         assert_true(run_until_done(x.mock, f[i], 600000));
@@ -248,8 +240,7 @@ static int64_t pause_behind(scene *x, const tinkc_future *f, size_t n)
 {
     int64_t next = TINKC_FOREVER;
     wait_until(tinkc_mock_count(x->mock, "/store/x") >= n || tinkc_future_done(f));
-    wait_until(tinkc_future_done(f) ||
-               (next = tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err)) != TINKC_FOREVER);
+    wait_until(tinkc_future_done(f) || (next = tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err)) != TINKC_FOREVER);
     return tinkc_future_done(f) ? -1 : next;
 }
 
@@ -274,11 +265,10 @@ TEST(downloads_give_up_after_seven_attempts)
     scene x;
     size_t written = 0;
     open_download(&x, NULL);
-    tinkc_mock_always(x.mock, NULL, "/store/x",
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_REFUSED }, &x.err);
-    tinkc_future *f = tinkc_url_download(
-        x.client, "http://files.test/store/x",
-        &(tinkc_download_options){ .write = count_written, .write_user = &written }, &x.err);
+    tinkc_mock_always(x.mock, NULL, "/store/x", &(tinkc_mock_answer){ .fault = TINKC_FAULT_REFUSED }, &x.err);
+    tinkc_future *f =
+        tinkc_url_download(x.client, "http://files.test/store/x",
+                           &(tinkc_download_options){ .write = count_written, .write_user = &written }, &x.err);
     for (size_t i = 0; i < 7; i++) {
         int64_t pause = pause_behind(&x, f, i + 1);
         assert_int_equal(pause, pauses[i]);
@@ -305,17 +295,15 @@ TEST(downloads_count_failures_since_the_last_byte)
         tinkc_mock_once(x.mock, NULL, "/store/x", &(tinkc_mock_answer){ .status = 503 }, &x.err);
     tinkc_mock_once(
         x.mock, NULL, "/store/x",
-        &(tinkc_mock_answer){
-            .headers = etag, .body = "0123456789", .fault = TINKC_FAULT_RESET, .fault_after = 4 },
+        &(tinkc_mock_answer){ .headers = etag, .body = "0123456789", .fault = TINKC_FAULT_RESET, .fault_after = 4 },
         &x.err);
     for (int i = 0; i < 3; i++)
         tinkc_mock_once(x.mock, NULL, "/store/x", &(tinkc_mock_answer){ .status = 503 }, &x.err);
-    tinkc_mock_once(x.mock, NULL, "/store/x",
-                    &(tinkc_mock_answer){ .status = 206, .headers = rest, .body = "456789" },
+    tinkc_mock_once(x.mock, NULL, "/store/x", &(tinkc_mock_answer){ .status = 206, .headers = rest, .body = "456789" },
                     &x.err);
-    tinkc_future *f = tinkc_url_download(
-        x.client, "http://files.test/store/x",
-        &(tinkc_download_options){ .write = count_written, .write_user = &written }, &x.err);
+    tinkc_future *f =
+        tinkc_url_download(x.client, "http://files.test/store/x",
+                           &(tinkc_download_options){ .write = count_written, .write_user = &written }, &x.err);
     static const int64_t pauses[] = { 100, 200, 400, 800, 1600, 100, 200, 400, 800 };
     for (size_t i = 0; i < 9; i++) {
         assert_int_equal(pause_behind(&x, f, i + 1), pauses[i]);
@@ -325,10 +313,8 @@ TEST(downloads_count_failures_since_the_last_byte)
     assert_int_equal(written, 10);
     assert_null(request_header(nth_request(x.mock, "/store/x", 5), "Range"));
     for (size_t i = 6; i < 10; i++) {
-        assert_string_equal(request_header(nth_request(x.mock, "/store/x", i), "Range"),
-                            "bytes=4-");
-        assert_string_equal(request_header(nth_request(x.mock, "/store/x", i), "If-Range"),
-                            "\"v1\"");
+        assert_string_equal(request_header(nth_request(x.mock, "/store/x", i), "Range"), "bytes=4-");
+        assert_string_equal(request_header(nth_request(x.mock, "/store/x", i), "If-Range"), "\"v1\"");
     }
     assert_null(request_header(nth_request(x.mock, "/store/x", 9), "X-API-Key"));
     tinkc_future_free(f);
@@ -358,11 +344,11 @@ TEST(downloads_know_their_limits)
         scene x;
         size_t written = 0;
         open_download(&x, &rows[i].o);
-        tinkc_mock_always(x.mock, NULL, "/store/x",
-                          &(tinkc_mock_answer){ .status = rows[i].status, .body = "no" }, &x.err);
-        tinkc_future *f = tinkc_url_download(
-            x.client, "http://files.test/store/x",
-            &(tinkc_download_options){ .write = count_written, .write_user = &written }, &x.err);
+        tinkc_mock_always(x.mock, NULL, "/store/x", &(tinkc_mock_answer){ .status = rows[i].status, .body = "no" },
+                          &x.err);
+        tinkc_future *f =
+            tinkc_url_download(x.client, "http://files.test/store/x",
+                               &(tinkc_download_options){ .write = count_written, .write_user = &written }, &x.err);
         assert_int_equal(pause_behind(&x, f, 1), rows[i].pause);
         if (rows[i].pause > 0) {
             tinkc_mock_advance(x.mock, rows[i].pause);
@@ -372,9 +358,8 @@ TEST(downloads_know_their_limits)
         assert_int_equal(tinkc_future_done(f), rows[i].pause < 0 || rows[i].o.retry_window_ms > 0);
         tinkc_future_cancel(f); /* in the middle of a pause */
         (void)tinkc_future_wait(f, PATIENCE_MS, &x.err);
-        assert_int_equal(x.err.http_status, tinkc_future_done(f) && x.err.code != TINKC_E_CANCELLED
-                                                ? rows[i].status
-                                                : 0);
+        assert_int_equal(x.err.http_status,
+                         tinkc_future_done(f) && x.err.code != TINKC_E_CANCELLED ? rows[i].status : 0);
         tinkc_future_free(f);
         close_scene(&x);
     }

@@ -102,9 +102,8 @@ static int teardown(void **state)
 
 static tinkc_future *upload(world *w)
 {
-    return tinkc_http_call(
-        w->client,
-        &(tinkc_http_options){ .path = "/upload", .method = "PUT", .body_file = w->file }, &w->err);
+    return tinkc_http_call(w->client, &(tinkc_http_options){ .path = "/upload", .method = "PUT", .body_file = w->file },
+                           &w->err);
 }
 
 TEST_WITH(a_large_file_is_sent_in_little_memory, setup, teardown)
@@ -125,8 +124,7 @@ TEST_WITH(a_form_with_a_large_file_too, setup, teardown)
     tinkc_form *form = tinkc_form_new(w->client, &w->err);
     tinkc_form_add_file(form, "file", w->file, NULL, &w->err);
     tinkc_form_add_text(form, "text", "behind it", &w->err);
-    tinkc_future *f = tinkc_http_call(
-        w->client, &(tinkc_http_options){ .path = "/upload", .form = form }, &w->err);
+    tinkc_future *f = tinkc_http_call(w->client, &(tinkc_http_options){ .path = "/upload", .form = form }, &w->err);
     tinkc_form_free(form);
     unlink(w->file); /* it is open already */
     assert_true(tinkc_future_wait(f, PATIENCE_MS, &w->err));
@@ -171,8 +169,8 @@ TEST_WITH(what_is_no_file_is_refused_at_once, setup, teardown)
     static const char *const paths[] = { "/no/such/file", "/tmp", "/dev/null" };
     for (size_t i = 0; i < 3; i++) {
         tinkc_error err = { 0 };
-        assert_null(tinkc_http_call(
-            w->client, &(tinkc_http_options){ .path = "/upload", .body_file = paths[i] }, &err));
+        assert_null(
+            tinkc_http_call(w->client, &(tinkc_http_options){ .path = "/upload", .body_file = paths[i] }, &err));
         assert_int_equal(err.code, TINKC_E_FILE);
         assert_non_null(strstr(err.message, paths[i]));
     }

@@ -46,8 +46,7 @@ static void refused_as(bool failed, int32_t code, const char *name, int line)
         err = (tinkc_error){ 0 };
         return;
     }
-    print_error("line %d: wanted %s (%d), got %d %s\n", line, name, (int)code, (int)err.code,
-                err.message);
+    print_error("line %d: wanted %s (%d), got %d %s\n", line, name, (int)code, (int)err.code, err.message);
     fail();
 }
 #define REFUSED(call, code, name) refused_as(!(call), TINKC_E_##code, name, __LINE__)
@@ -76,15 +75,11 @@ TEST_WITH(arguments_of_batches_are_checked, setup, teardown)
     assert_true(tinkc_batch_set_f32(batch, "w", numbers, 4, &err));
     REFUSED(tinkc_batch_set_f32(batch, "w", numbers, 4, &err), ARGUMENT, "name");
     REFUSED(tinkc_batch_set_f32(batch, "n", nan_at_2, 4, &err), TENSOR, "n: number 2");
-    REFUSED(tinkc_batch_set(
-                batch, "n",
-                &(tinkc_array){ .data = (double[]){ 1, INFINITY }, .count = 2, .dtype = TINKC_F64 },
-                &err),
+    REFUSED(tinkc_batch_set(batch, "n",
+                            &(tinkc_array){ .data = (double[]){ 1, INFINITY }, .count = 2, .dtype = TINKC_F64 }, &err),
             TENSOR, "n: number 1");
     const int64_t shape[] = { 3, 2 }, row_ptr[] = { 0, 1, 2 }, col[] = { 0, 9 };
-    tinkc_array wrong_shape = {
-        .data = numbers, .count = 4, .shape = shape, .ndim = 2, .dtype = TINKC_F32
-    };
+    tinkc_array wrong_shape = { .data = numbers, .count = 4, .shape = shape, .ndim = 2, .dtype = TINKC_F32 };
     REFUSED(tinkc_batch_set(batch, "s", &wrong_shape, &err), TENSOR, "");
     tinkc_array wrong_col = { .data = numbers,
                               .count = 2,
@@ -117,8 +112,7 @@ TEST_WITH(arguments_of_sampling_are_checked, setup, teardown)
     REFUSED(tinkc_sample(NULL, ids, 4, 1, &o, &err), ARGUMENT, "sampler");
     REFUSED(tinkc_sample(sampler, ids, 0, 1, &o, &err), ARGUMENT, "prompt");
     REFUSED(tinkc_sample(sampler, negative, 4, 1, &o, &err), ARGUMENT, "prompt");
-    REFUSED(tinkc_sample(sampler, negative, 2, 1, &o, &err), ARGUMENT,
-            "prompt: token 1"); /* the last */
+    REFUSED(tinkc_sample(sampler, negative, 2, 1, &o, &err), ARGUMENT, "prompt: token 1"); /* the last */
     REFUSED(tinkc_sample(sampler, ids, 4, 0, &o, &err), ARGUMENT, "n_samples");
     REFUSED(tinkc_sample(sampler, ids, 4, 1, NULL, &err), ARGUMENT, "sampling");
     REFUSED(tinkc_sample(sampler, ids, 4, 1, &zeroed, &err), ARGUMENT, "top_p");
@@ -133,14 +127,11 @@ TEST_WITH(arguments_of_sampling_are_checked, setup, teardown)
     o.never_stop = true;
     REFUSED(tinkc_sample(sampler, ids, 4, 1, &o, &err), ARGUMENT, "never_stop");
     REFUSED(tinkc_sample_input(sampler, input, 1, &o, &err), ARGUMENT, "prompt");
-    REFUSED(tinkc_sampler_open(client, &(tinkc_sampler_options){ 0 }, &err), ARGUMENT,
-            "base_model");
-    REFUSED(tinkc_sampler_open(client, &(tinkc_sampler_options){ .model_path = "x" }, &err), PATH,
-            "model_path");
+    REFUSED(tinkc_sampler_open(client, &(tinkc_sampler_options){ 0 }, &err), ARGUMENT, "base_model");
+    REFUSED(tinkc_sampler_open(client, &(tinkc_sampler_options){ .model_path = "x" }, &err), PATH, "model_path");
     tinkc_retry_options retry = { .delay_base_ms = -1 };
-    REFUSED(tinkc_sampler_open(
-                client, &(tinkc_sampler_options){ .base_model = "m", .retry = &retry }, &err),
-            ARGUMENT, "delay_base_ms");
+    REFUSED(tinkc_sampler_open(client, &(tinkc_sampler_options){ .base_model = "m", .retry = &retry }, &err), ARGUMENT,
+            "delay_base_ms");
     REFUSED(tinkc_sampler_import("{}", NULL, &err), ARGUMENT, "exported");
     assert_int_equal(tinkc_mock_count(mock, NULL), 0);
 }

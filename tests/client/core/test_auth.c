@@ -23,8 +23,7 @@ static tinkc_mock *new_mock(const char *config, tinkc_error *err)
 {
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, err);
     if (config)
-        tinkc_mock_always(mock, NULL, "/api/v1/client/config",
-                          &(tinkc_mock_answer){ .body = config }, err);
+        tinkc_mock_always(mock, NULL, "/api/v1/client/config", &(tinkc_mock_answer){ .body = config }, err);
     return mock;
 }
 
@@ -53,25 +52,19 @@ TEST(a_copy_uses_the_token)
     tinkc_error err = { 0 };
     tinkc_text text = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
-    tinkc_mock_once(mock, NULL, "/api/v1/auth/token",
-                    &(tinkc_mock_answer){ .body = token_answer("one", 3600) }, &err);
-    tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
-                      &(tinkc_mock_answer){ .body = token_answer("two", 9999999) }, &err);
-    tinkc_client *client =
-        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-secret" }, &err);
-    tinkc_sampler *original =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
-    tinkc_client_options o = { .transport = tinkc_mock_transport(mock),
-                               .clock = tinkc_mock_clock(mock) };
-    tinkc_sampler *copy =
-        tinkc_sampler_import(tinkc_sampler_export(original, &text, &err), &o, &err);
+    tinkc_mock_once(mock, NULL, "/api/v1/auth/token", &(tinkc_mock_answer){ .body = token_answer("one", 3600) }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/auth/token", &(tinkc_mock_answer){ .body = token_answer("two", 9999999) },
+                      &err);
+    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-secret" }, &err);
+    tinkc_sampler *original = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+    tinkc_client_options o = { .transport = tinkc_mock_transport(mock), .clock = tinkc_mock_clock(mock) };
+    tinkc_sampler *copy = tinkc_sampler_import(tinkc_sampler_export(original, &text, &err), &o, &err);
     assert_ok(&err);
     tinkc_mock_forget(mock);
     tinkc_future *f = tinkc_logprobs(copy, (const int32_t[]){ 1, 2, 3 }, 3, &err);
     assert_true(run_until_done(mock, f, 60000));
     assert_int_equal(tinkc_mock_count(mock, "/api/v1/auth/token"), 0);
-    assert_non_null(
-        strstr(request_header(nth_request(mock, "/api/v1/asample", 0), "X-API-Key"), ".one"));
+    assert_non_null(strstr(request_header(nth_request(mock, "/api/v1/asample", 0), "X-API-Key"), ".one"));
     tinkc_future_free(f);
     tinkc_sampler_free(copy);
     tinkc_sampler_free(original);
@@ -84,8 +77,8 @@ static int32_t connect_code(const char *config, const tinkc_client_options *o, i
     tinkc_error err = { 0 };
     tinkc_mock *mock = new_mock(config, &err);
     if (status)
-        tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
-                          &(tinkc_mock_answer){ .status = status, .body = "{}" }, &err);
+        tinkc_mock_always(mock, NULL, "/api/v1/auth/token", &(tinkc_mock_answer){ .status = status, .body = "{}" },
+                          &err);
     tinkc_client *client = mock_client(mock, o, &err);
     assert_ok(&err);
     (void)tinkc_client_connect(client, PATIENCE_MS, &err);
@@ -110,8 +103,7 @@ TEST(the_output_of_a_credential_command_is_the_key)
     tinkc_client *client = mock_client(mock, &o, &err);
     assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
     assert_ok(&err);
-    assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 0), "X-API-Key"),
-                        "tml-from-command");
+    assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 0), "X-API-Key"), "tml-from-command");
     end(client, mock);
     o.credential_cmd = "echo tml-x; exit 3"; /* whatever it printed */
     assert_int_equal(connect_code(CONFIG_CMD, &o, 0), TINKC_E_CREDENTIAL_CMD);
@@ -154,8 +146,7 @@ TEST(a_command_that_lingers_is_not_waited_for)
     tinkc_client_options o = { .credential_cmd = "echo tml-early; exec >&-; sleep 3600" };
     tinkc_client *client = mock_client(mock, &o, &err);
     assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
-    assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 0), "X-API-Key"),
-                        "tml-early");
+    assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 0), "X-API-Key"), "tml-early");
     end(client, mock); /* waiting for the command would outlast the test's own limit */
 }
 
@@ -180,24 +171,21 @@ TEST(the_way_to_a_credential_changes_while_one_waits)
     char flag[] = "/tmp/tinkc-auth-XXXXXX", command[200];
     close(mkstemp(flag));
     unlink(flag);
-    snprintf(command, sizeof command, "if [ -e %s ]; then sleep 20; fi; touch %s; echo tml-x", flag,
-             flag);
+    snprintf(command, sizeof command, "if [ -e %s ]; then sleep 20; fi; touch %s; echo tml-x", flag, flag);
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_mock_always(mock, NULL, "/api/v1/client/config",
                       &(tinkc_mock_answer){ .body = CONFIG_CMD, .delay_ms = 30000 }, &err);
-    tinkc_client *client = mock_client(mock,
-                                       &(tinkc_client_options){ .credential_cmd = command,
-                                                                .telemetry = TINKC_TELEMETRY_ON,
-                                                                .idle_timeout_ms = 60000 },
-                                       &err);
+    tinkc_client *client = mock_client(
+        mock,
+        &(tinkc_client_options){ .credential_cmd = command, .telemetry = TINKC_TELEMETRY_ON, .idle_timeout_ms = 60000 },
+        &err);
     tinkc_future *f = tinkc_capabilities_get(client, &err);
     tinkc_mock_settle(mock, PATIENCE_MS, &err); /* the first run of the command is over */
     assert_int_equal(tinkc_mock_count(mock, NULL), 1);
     tinkc_client_report(client, "tick", NULL, TINKC_LOG_INFO, &err);
     (void)tinkc_client_connect(client, 50, &(tinkc_error){ 0 }); /* until it is queued */
     tinkc_mock_advance(mock, 10000);
-    (void)tinkc_client_connect(client, 50,
-                               &(tinkc_error){ 0 }); /* telemetry waits for the second */
+    (void)tinkc_client_connect(client, 50, &(tinkc_error){ 0 }); /* telemetry waits for the second */
     tinkc_mock_advance(mock, 20000);
     (void)tinkc_client_connect(client, 50, &(tinkc_error){ 0 }); /* so does the exchange */
     assert_ok(&err);
@@ -212,10 +200,9 @@ TEST(a_token_without_an_end_is_renewed_each_minute)
 {
     tinkc_error err = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
-    tinkc_mock_once(mock, NULL, "/api/v1/auth/token",
-                    &(tinkc_mock_answer){ .body = token_answer("one", 3600) }, &err);
-    tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
-                      &(tinkc_mock_answer){ .body = "{\"jwt\":\"eyJ.no.token\"}" }, &err);
+    tinkc_mock_once(mock, NULL, "/api/v1/auth/token", &(tinkc_mock_answer){ .body = token_answer("one", 3600) }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/auth/token", &(tinkc_mock_answer){ .body = "{\"jwt\":\"eyJ.no.token\"}" },
+                      &err);
     tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-s" }, &err);
     assert_non_null(tinkc_client_session_id(client, PATIENCE_MS, &err));
     for (size_t n = 2; n <= 4; n++) { /* five minutes before the end of the first */
@@ -234,12 +221,10 @@ TEST(a_renewal_that_fails_is_tried_again_after_a_minute)
 {
     tinkc_error err = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
-    tinkc_mock_once(mock, NULL, "/api/v1/auth/token",
-                    &(tinkc_mock_answer){ .body = token_answer("one", 3600) }, &err);
-    tinkc_mock_always(mock, NULL, "/api/v1/auth/token", &(tinkc_mock_answer){ .status = 503 },
-                      &err);
-    tinkc_client *client = mock_client(
-        mock, &(tinkc_client_options){ .api_key = "tml-s", .max_retries = TINKC_ZERO }, &err);
+    tinkc_mock_once(mock, NULL, "/api/v1/auth/token", &(tinkc_mock_answer){ .body = token_answer("one", 3600) }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/auth/token", &(tinkc_mock_answer){ .status = 503 }, &err);
+    tinkc_client *client =
+        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-s", .max_retries = TINKC_ZERO }, &err);
     assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
     for (size_t n = 2; n <= 3; n++) {
         tinkc_mock_advance(mock, n == 2 ? 3300000 : 1);
@@ -291,8 +276,8 @@ TEST(a_snapshot_saves_the_questions)
     tinkc_error err = { 0 };
     tinkc_text text = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
-    tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
-                      &(tinkc_mock_answer){ .body = token_answer("kept", 3600) }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/auth/token", &(tinkc_mock_answer){ .body = token_answer("kept", 3600) },
+                      &err);
     tinkc_client_options o = { .api_key = "tml-s" };
     tinkc_client *client = mock_client(mock, &o, &err);
     assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
@@ -337,8 +322,8 @@ TEST(tokens_of_snapshots_must_last)
         tinkc_error err = { 0 };
         tinkc_text text = { 0 };
         tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
-        tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
-                          &(tinkc_mock_answer){ .body = token_answer("kept", 3600) }, &err);
+        tinkc_mock_always(mock, NULL, "/api/v1/auth/token", &(tinkc_mock_answer){ .body = token_answer("kept", 3600) },
+                          &err);
         tinkc_client_options o = { .api_key = "tml-s" };
         tinkc_client *client = mock_client(mock, &o, &err);
         assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));

@@ -16,8 +16,7 @@ TEST(makes_no_request_before_it_must)
     assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
     assert_int_equal(tinkc_mock_count(mock, NULL), 1);
     assert_string_equal(tinkc_mock_request(mock, 0)->path, "/api/v1/client/config");
-    assert_string_equal((const char *)tinkc_mock_request(mock, 0)->body.data,
-                        "{\"sdk_version\":\"0.25.0\"}");
+    assert_string_equal((const char *)tinkc_mock_request(mock, 0)->body.data, "{\"sdk_version\":\"0.25.0\"}");
     /* What neither trains nor samples needs no session. */
     tinkc_runs *runs = tinkc_runs_list(client, NULL, &err);
     tinkc_sessions *sessions = tinkc_sessions_list(client, NULL, &err);
@@ -51,8 +50,7 @@ TEST(every_request_says_who_it_is)
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     static const char *const own[] = { "x-stainless-runtime", "mine", "X-Stainless-Async", "", "X-Team", "blue", NULL };
-    tinkc_client *client =
-        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-k", .headers = own }, &err);
+    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-k", .headers = own }, &err);
     assert_non_null(tinkc_client_session_id(client, PATIENCE_MS, &err));
     tinkc_future *f = tinkc_run_get(client, "r", TINKC_OWNED, &err);
     (void)tinkc_future_wait(f, PATIENCE_MS, &err);
@@ -153,13 +151,11 @@ static void open_trio(trio *x, const char *pause)
     *x = (trio){ .l.pause = pause };
     x->server = stub_start(NULL, serve_limited, &x->l);
     for (size_t i = 0; i < 3; i++) {
-        x->clients[i] =
-            tinkc_client_new(&(tinkc_client_options){ .api_key = keys[i],
-                                                      .base_url = stub_url(x->server),
-                                                      .telemetry = TINKC_TELEMETRY_OFF },
-                             &x->err);
-        x->samplers[i] = tinkc_sampler_new(x->clients[i],
-                                           &(tinkc_sampler_options){ .base_model = "m" }, &x->err);
+        x->clients[i] = tinkc_client_new(&(tinkc_client_options){ .api_key = keys[i],
+                                                                  .base_url = stub_url(x->server),
+                                                                  .telemetry = TINKC_TELEMETRY_OFF },
+                                         &x->err);
+        x->samplers[i] = tinkc_sampler_new(x->clients[i], &(tinkc_sampler_options){ .base_model = "m" }, &x->err);
     }
     assert_ok(&x->err);
     sample_with(x, 0);
@@ -226,8 +222,7 @@ static void logged_to_stderr(const char *level, tinkc_log_fn *fn, char *out, siz
         unsetenv("TINKER_LOG");
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_mock_once(mock, NULL, "/api/v1/client/config",
-                    &(tinkc_mock_answer){ .status = 402, .body = "{\"detail\":\"tml-secret1\"}" },
-                    &err);
+                    &(tinkc_mock_answer){ .status = 402, .body = "{\"detail\":\"tml-secret1\"}" }, &err);
     dup2(fileno(file), STDERR_FILENO);
     tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .log = fn }, &err);
     unsetenv("TINKER_LOG"); /* read once */

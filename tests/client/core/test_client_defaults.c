@@ -35,8 +35,7 @@ TEST_WITH(nothing_is_said, setup, NULL)
     assert_false(c->conflict_recovery);
     assert_null(c->log.fn);
     assert_int_equal(c->log.level, TINKC_LOG_WARN);
-    assert_string_equal(tinkc_client_base_url(c),
-                        "https://tinker.thinkingmachines.dev/services/tinker-prod/");
+    assert_string_equal(tinkc_client_base_url(c), "https://tinker.thinkingmachines.dev/services/tinker-prod/");
     tinkc_client_free(c);
 }
 
@@ -89,8 +88,8 @@ TEST_WITH(the_level_of_the_log, setup, NULL)
             setenv("TINKER_LOG", rows[i].value, 1);
         else
             unsetenv("TINKER_LOG");
-        tinkc_client *c = tinkc_client_new(
-            &(tinkc_client_options){ .api_key = "tml-k", .log_level = rows[i].option }, &err);
+        tinkc_client *c =
+            tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-k", .log_level = rows[i].option }, &err);
         assert_ok(&err);
         if (c->log.level != rows[i].level || (c->log.fn != NULL) != rows[i].prints)
             fail_msg("row %zu: level %d", i, (int)c->log.level);
@@ -138,16 +137,12 @@ TEST_WITH(when_telemetry_is_on, setup, NULL)
 
 TEST_WITH(names_of_programs, setup, NULL)
 {
-    static const char *const rows[][2] = { { NULL, "tinkc/" TINKC_VERSION },
-                                           { "mine/1", "mine/1" } };
+    static const char *const rows[][2] = { { NULL, "tinkc/" TINKC_VERSION }, { "mine/1", "mine/1" } };
     for (size_t i = 0; i < 2; i++) {
         tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-        tinkc_client *c =
-            mock_client(mock, &(tinkc_client_options){ .user_agent = rows[i][0] }, &err);
+        tinkc_client *c = mock_client(mock, &(tinkc_client_options){ .user_agent = rows[i][0] }, &err);
         assert_true(tinkc_client_connect(c, PATIENCE_MS, &err));
-        assert_string_equal(
-            request_header(nth_request(mock, "/api/v1/client/config", 0), "User-Agent"),
-            rows[i][1]);
+        assert_string_equal(request_header(nth_request(mock, "/api/v1/client/config", 0), "User-Agent"), rows[i][1]);
         tinkc_client_free(c);
         tinkc_mock_free(mock);
     }
@@ -169,15 +164,11 @@ TEST_WITH(seeds_of_a_lora, setup, NULL)
         tinkc_error why = { 0 };
         tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
         tinkc_client *c = mock_client(mock, NULL, &err);
-        tinkc_trainer *t = tinkc_trainer_new(c,
-                                             &(tinkc_lora_options){ .base_model = "mock/nano",
-                                                                    .has_seed = rows[i].has,
-                                                                    .seed = rows[i].seed },
-                                             &why);
+        tinkc_trainer *t = tinkc_trainer_new(
+            c, &(tinkc_lora_options){ .base_model = "mock/nano", .has_seed = rows[i].has, .seed = rows[i].seed }, &why);
         assert_int_equal(why.code, rows[i].sent ? 0 : TINKC_E_ARGUMENT);
         if (t) {
-            const char *body =
-                (const char *)nth_request(mock, "/api/v1/create_model", 0)->body.data;
+            const char *body = (const char *)nth_request(mock, "/api/v1/create_model", 0)->body.data;
             const char *seed = strstr(body, "\"seed\":");
             bool none = !seed || strncmp(seed, "\"seed\":null", 11) == 0;
             if (rows[i].sent[0] ? !strstr(body, rows[i].sent) : !none)
@@ -203,14 +194,12 @@ TEST_WITH(the_largest_answer, setup, NULL)
         for (int32_t drip = 0; drip < 2; drip++) {
             tinkc_error why = { 0 };
             tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-            tinkc_client *c =
-                mock_client(mock, &(tinkc_client_options){ .max_response_bytes = 1000 }, &err);
-            tinkc_mock_always(mock, NULL, "/api/v1/healthz",
-                              &(tinkc_mock_answer){ .body = body,
-                                                    .body_len = rows[i].len,
-                                                    .fault = drip ? TINKC_FAULT_DRIP : 0,
-                                                    .drip_ms = 1 },
-                              &err);
+            tinkc_client *c = mock_client(mock, &(tinkc_client_options){ .max_response_bytes = 1000 }, &err);
+            tinkc_mock_always(
+                mock, NULL, "/api/v1/healthz",
+                &(tinkc_mock_answer){
+                    .body = body, .body_len = rows[i].len, .fault = drip ? TINKC_FAULT_DRIP : 0, .drip_ms = 1 },
+                &err);
             tinkc_future *f = tinkc_health_check(c, &err);
             assert_true(run_until_done(mock, f, 60000));
             (void)tinkc_future_wait(f, 0, &why);

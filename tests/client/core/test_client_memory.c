@@ -7,8 +7,7 @@
 
 static void once(fixture *x, const char *path, int32_t status, const char *body)
 {
-    tinkc_mock_once(x->mock, NULL, path, &(tinkc_mock_answer){ .status = status, .body = body },
-                    &x->err);
+    tinkc_mock_once(x->mock, NULL, path, &(tinkc_mock_answer){ .status = status, .body = body }, &x->err);
     assert_ok(&x->err);
 }
 

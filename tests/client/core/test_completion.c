@@ -125,8 +125,7 @@ TEST_WITH(receivers_of_nothing, setup, end_fixture)
     assert_true(tinkc_client_on_event(x->client, NULL, 0, never_event, NULL, &x->err));
     assert_true(tinkc_future_on_event(f, NULL, TINKC_EVENT_EXCHANGE, NULL, NULL, &x->err));
     assert_true(tinkc_future_on_event(f, NULL, 0, never_event, NULL, &x->err));
-    assert_false(
-        tinkc_client_on_event(x->client, NULL, TINKC_EVENT_EXCHANGE, never_event, NULL, &x->err));
+    assert_false(tinkc_client_on_event(x->client, NULL, TINKC_EVENT_EXCHANGE, never_event, NULL, &x->err));
     check_error(x, TINKC_E_ARGUMENT, "queue: must not be NULL");
     tinkc_future_free(f);
 }
@@ -143,8 +142,7 @@ TEST_WITH(events_name_their_operation, setup, end_fixture)
     fixture *x = *state;
     char last[40] = "";
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
-    assert_true(tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, take_operation, last,
-                                      &x->err));
+    assert_true(tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, take_operation, last, &x->err));
     tinkc_future *f = done_call(x);
     settle(x);
     while (tinkc_queue_run(queue, 0, &x->err) > 0)
@@ -171,8 +169,7 @@ TEST_WITH(too_many_events, setup, end_fixture)
     tinkc_future *first = done_call(x);
     calls c = { .queue = queue };
     assert_true(tinkc_future_on_done(first, queue, take_call, &c, &x->err));
-    assert_true(tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, count_event, &events,
-                                      &x->err));
+    assert_true(tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, count_event, &events, &x->err));
     for (size_t i = 0; i < ROOM + MORE; i++)
         all[i] = tinkc_health_check(x->client, &x->err);
     assert_true(tinkc_future_wait_all(all, ROOM + MORE, PATIENCE_MS, &x->err));

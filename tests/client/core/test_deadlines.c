@@ -103,8 +103,7 @@ TEST_WITH(a_close_waits_for_the_last_operation, setup, end_fixture)
     void *clean = NULL;
     assert_true(tinkc_client_connect(x->client, PATIENCE_MS, &x->err));
     tinkc_mock_always(x->mock, NULL, API "healthz",
-                      &(tinkc_mock_answer){ .body = "{\"status\":\"ok\"}", .delay_ms = 1000 },
-                      &x->err);
+                      &(tinkc_mock_answer){ .body = "{\"status\":\"ok\"}", .delay_ms = 1000 }, &x->err);
     tinkc_future *f = tinkc_health_check(x->client, &x->err);
     settle(x);
     assert_int_equal(pthread_create(&thread, NULL, close_for_ever, x), 0);
@@ -153,8 +152,8 @@ TEST_WITH(the_time_of_a_call, setup, end_fixture)
     int64_t elapsed = -1;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
     tinkc_client_on_event(x->client, queue, TINKC_EVENT_RETRY, take_elapsed, &elapsed, &x->err);
-    tinkc_mock_once(x->mock, NULL, API "client/config",
-                    &(tinkc_mock_answer){ .body = "{}", .delay_ms = 3000 }, &x->err);
+    tinkc_mock_once(x->mock, NULL, API "client/config", &(tinkc_mock_answer){ .body = "{}", .delay_ms = 3000 },
+                    &x->err);
     once(x, API "get_server_capabilities", 503, "");
     assert_int_equal(tinkc_mock_count(x->mock, NULL), 0);
     complete(x, tinkc_capabilities_get(x->client, &x->err));

@@ -28,21 +28,19 @@ TEST(each_variable_of_the_environment_stands_in_for_its_option)
           "client/config {CF-Access-Client-Secret: cf-secret}; healthz {CF-Access-Client-Secret: "
           "cf-secret}; health: done" },
     };
-    static const char as_given[] =
-        "client/config {to https://given.test/} {CF-Access-Client-Id: given}; healthz {to "
-        "https://given.test/} {CF-Access-Client-Id: given}; health: done";
+    static const char as_given[] = "client/config {to https://given.test/} {CF-Access-Client-Id: given}; healthz {to "
+                                   "https://given.test/} {CF-Access-Client-Id: given}; health: done";
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     for (size_t i = 0; i < LEN(rows); i++)
         for (int given = 0; given < 2; given++) {
             if (given && strchr(rows[i].value, '\n'))
                 continue; /* refused even if an option replaces it */
             setenv(rows[i].name, rows[i].value, 1);
-            scene_renew(
-                s, &(tinkc_client_options){ .api_key = given ? "tml-given" : NULL,
-                                            .base_url = given ? "https://given.test" : NULL,
-                                            .headers = given ? PAIRS("CF-Access-Client-Id", "given",
-                                                                     "cf-access-client-secret", "")
-                                                             : NULL });
+            scene_renew(s, &(tinkc_client_options){
+                               .api_key = given ? "tml-given" : NULL,
+                               .base_url = given ? "https://given.test" : NULL,
+                               .headers = given ? PAIRS("CF-Access-Client-Id", "given", "cf-access-client-secret", "")
+                                                : NULL });
             setenv(rows[i].name, "changed-later", 1); /* it is read once */
             if (scene_client(s))
                 complete(s, "health", tinkc_health_check(scene_client(s), scene_err(s)));

@@ -55,8 +55,8 @@ TEST_WITH(the_status_ends_with_its_stage, setup, end_fixture)
     static const char *const wait[] = { "Retry-After", "3", NULL };
     tinkc_text text = { 0 };
     tinkc_sampling o = three_tokens();
-    tinkc_mock_once(x->mock, NULL, API "asample",
-                    &(tinkc_mock_answer){ .status = 429, .headers = wait, .body = "{}" }, &x->err);
+    tinkc_mock_once(x->mock, NULL, API "asample", &(tinkc_mock_answer){ .status = 429, .headers = wait, .body = "{}" },
+                    &x->err);
     tinkc_future *f = tinkc_sample(x->sampler, ids, 3, 1, &o, &x->err);
     settle(x);
     assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_QUEUED);
@@ -97,8 +97,7 @@ TEST_WITH(reasons_that_differ_at_their_end, setup, end_fixture)
                        "\"paused_capacity\",\"queue_state_reason\":\"%s\"}",
                        reason);
         tinkc_mock_once(x->mock, NULL, API "retrieve_future",
-                        &(tinkc_mock_answer){ .body = body, .delay_ms = i ? 0 : LISTEN_MS },
-                        &x->err);
+                        &(tinkc_mock_answer){ .body = body, .delay_ms = i ? 0 : LISTEN_MS }, &x->err);
     }
     tinkc_sampling o = three_tokens();
     tinkc_future *f = tinkc_sample(x->sampler, ids, 3, 1, &o, &x->err);
@@ -134,8 +133,7 @@ TEST_WITH(events_end_with_their_queue, setup, end_fixture)
     fixture *x = *state;
     int n = 0;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
-    assert_true(
-        tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, take_event, &n, &x->err));
+    assert_true(tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, take_event, &n, &x->err));
     for (int i = 0; i < 2; i++) {
         tinkc_future *f = tinkc_health_check(x->client, &x->err);
         assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
@@ -158,8 +156,7 @@ TEST_WITH(a_listener_that_is_taken_away_leaves_its_queue, setup, end_fixture)
     int n = 0;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
     for (uint32_t round = 0; round < 3; round++) {
-        assert_true(
-            tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, take_event, &n, &x->err));
+        assert_true(tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, take_event, &n, &x->err));
         assert_true(tinkc_client_on_event(x->client, queue, round, NULL, NULL, &x->err));
     }
     tinkc_future *f = tinkc_health_check(x->client, &x->err);
@@ -182,9 +179,8 @@ TEST_WITH(events_call_the_listener_again, setup, end_fixture)
     fixture *x = *state;
     static const char body[] = "data: 1\n\ndata: 2\n\n";
     int calls = 0, events = 0;
-    tinkc_mock_always(
-        x->mock, NULL, "/x",
-        &(tinkc_mock_answer){ .body = body, .fault = TINKC_FAULT_DRIP, .drip_ms = 100 }, &x->err);
+    tinkc_mock_always(x->mock, NULL, "/x",
+                      &(tinkc_mock_answer){ .body = body, .fault = TINKC_FAULT_DRIP, .drip_ms = 100 }, &x->err);
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
     tinkc_stream *s = tinkc_stream_open(x->client, &(tinkc_http_options){ .path = "/x" }, &x->err);
     assert_true(tinkc_stream_on_ready(s, queue, count_ready, &calls, &x->err));
@@ -220,14 +216,11 @@ TEST_WITH(the_exchange_of_a_key_is_seen, setup_tokens, end_fixture)
     static const char *const wait[] = { "Retry-After", "2", NULL };
     int n = 0;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
-    tinkc_mock_once(
-        x->mock, NULL, API "auth/token",
-        &(tinkc_mock_answer){ .status = 503, .headers = wait, .body = "{}", .delay_ms = LISTEN_MS },
-        &x->err);
+    tinkc_mock_once(x->mock, NULL, API "auth/token",
+                    &(tinkc_mock_answer){ .status = 503, .headers = wait, .body = "{}", .delay_ms = LISTEN_MS },
+                    &x->err);
     tinkc_future *f = tinkc_trainer_open_from(
-        x->client,
-        &(tinkc_state_options){ .path = "tinker://r/weights/a", .access_token = "tml-theirs" },
-        &x->err);
+        x->client, &(tinkc_state_options){ .path = "tinker://r/weights/a", .access_token = "tml-theirs" }, &x->err);
     tinkc_future_on_event(f, queue, TINKC_EVENT_RETRY, count_retry, &n, &x->err);
     settle(x);
     tinkc_mock_advance(x->mock, LISTEN_MS);
@@ -235,8 +228,7 @@ TEST_WITH(the_exchange_of_a_key_is_seen, setup_tokens, end_fixture)
     while (tinkc_queue_run(queue, 0, &x->err) > 0)
         ;
     assert_int_equal(n, 1);
-    assert_string_equal(request_header(nth_request(x->mock, API "auth/token", 0), "X-API-Key"),
-                        "tml-theirs");
+    assert_string_equal(request_header(nth_request(x->mock, API "auth/token", 0), "X-API-Key"), "tml-theirs");
     assert_int_equal(tinkc_mock_count(x->mock, API "auth/token"), 1);
     tinkc_mock_advance(x->mock, 2000);
     settle(x);

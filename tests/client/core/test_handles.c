@@ -70,114 +70,113 @@ enum {
 #define S(expression) ((expression)[0] != 0)
 #define Z(expression) ((expression) > 0)
 
-#define ROWS(X)                                                                                    \
-    X(0, P(tinkc_health_check(w->c, e)))                                                           \
-    X(0, P(tinkc_capabilities_get(w->c, e)))                                                       \
-    X(0, P(tinkc_identity_get(w->c, e)))                                                           \
-    X(0, P(tinkc_token_get(w->c, e)))                                                              \
-    X(WAITS, B(tinkc_client_connect(w->c, ms, e)))                                                 \
-    X(WAITS, P(tinkc_client_session_id(w->c, ms, e)))                                              \
-    X(WAITS | OPEN, S(tinkc_client_snapshot(w->c, &text, e)))                                      \
-    X(OPEN, B(tinkc_client_on_event(w->c, w->q, 1, on_event, NULL, e)))                            \
-    X(0, P(tinkc_trainer_open(w->c, &lora, e)))                                                    \
-    X(0, P(tinkc_trainer_open_from(w->c, &from, e)))                                               \
-    X(0, P(tinkc_trainer_open_live(w->c, "m", e)))                                                 \
-    X(WAITS, P(tinkc_trainer_new(w->c, &lora, e)))                                                 \
-    X(WAITS, P(tinkc_trainer_new_from(w->c, &from, e)))                                            \
-    X(WAITS, P(tinkc_trainer_new_live(w->c, "m", e)))                                              \
-    X(0, P(tinkc_sampler_open(w->c, &base, e)))                                                    \
-    X(WAITS, P(tinkc_sampler_new(w->c, &base, e)))                                                 \
-    X(0, P(tinkc_trainer_info(w->t, e)))                                                           \
-    X(0, P(tinkc_trainer_unload(w->t, e)))                                                         \
-    X(0, P(tinkc_trainer_save(w->t, "a", NULL, e)))                                                \
-    X(0, P(tinkc_trainer_save_for_sampler(w->t, "a", NULL, e)))                                    \
-    X(0, P(tinkc_trainer_save_external(w->t, "a", NULL, e)))                                       \
-    X(0, P(tinkc_trainer_load(w->t, &from, e)))                                                    \
-    X(0, P(tinkc_trainer_open_sampler(w->t, NULL, e)))                                             \
-    X(WAITS, P(tinkc_trainer_sampler(w->t, e)))                                                    \
-    X(0, P(tinkc_optim_step(w->t, &adam, e)))                                                      \
-    X(0, P(tinkc_dimuon_step(w->t, &dimuon, e)))                                                   \
-    X(0, P(tinkc_forward(w->t, w->b, "x", NULL, e)))                                               \
-    X(0, P(tinkc_forward_backward(w->t, w->b, "x", NULL, e)))                                      \
-    X(0, P(tinkc_forward_backward_custom(w->t, w->b, 0, w->q, own_loss, NULL, e)))                 \
-    X(0, P(tinkc_sample(w->s, ids, 4, 1, &greedy, e)))                                             \
-    X(0, P(tinkc_sample_input(w->s, w->i, 1, &greedy, e)))                                         \
-    X(0, P(tinkc_logprobs(w->s, ids, 4, e)))                                                       \
-    X(0, P(tinkc_logprobs_input(w->s, w->i, e)))                                                   \
-    X(0, P(tinkc_sample_stream(w->s, ids, 4, &greedy, e)))                                         \
-    X(0, P(tinkc_sampler_info(w->s, e)))                                                           \
-    X(0, P(tinkc_sampler_get(w->c, "q", e)))                                                       \
-    X(WAITS | OPEN, S(tinkc_sampler_export(w->s, &text, e)))                                       \
-    X(WAITS | OPEN, P(tinkc_deltas_next(w->deltas, ms, e)))                                        \
-    X(OPEN, B(tinkc_deltas_on_event(w->deltas, w->q, 1, on_event, NULL, e)))                       \
-    X(OPEN, P(tinkc_input_new(w->c, e)))                                                           \
-    X(OPEN | NO_FORK, B(tinkc_input_add_tokens(w->i, ids, 4, e)))                                  \
-    X(OPEN | NO_FORK, B(tinkc_input_cut(w->i, e)))                                                 \
-    X(OPEN | NO_FORK, B(tinkc_input_add_image(w->i, "x", 1, "png", 1, e)))                         \
-    X(OPEN | NO_FORK, B(tinkc_input_add_image_pointer(w->i, "x", "png", 1, e)))                    \
-    X(OPEN, P(tinkc_batch_new(w->c, e)))                                                           \
-    X(OPEN | NO_FORK, B(tinkc_batch_add_sft(w->b, ids, 4, 1, e)))                                  \
-    X(OPEN | NO_FORK, B(tinkc_batch_add_weighted(w->b, ids, 4, ones, e)))                          \
-    X(OPEN | NO_FORK, B(tinkc_batch_add_rl(w->b, ids, 4, 1, ones, ones, e)))                       \
-    X(OPEN | NO_FORK, B(tinkc_batch_add_tokens(w->b, ids, 4, e)))                                  \
-    X(OPEN | NO_FORK, B(tinkc_batch_add(w->b, w->i, e)))                                           \
-    X(OPEN | NO_FORK, B(tinkc_batch_set(w->b, "c", &array, e)))                                    \
-    X(OPEN | NO_FORK, B(tinkc_batch_set_f32(w->b, "a", ones, 4, e)))                               \
-    X(OPEN | NO_FORK, B(tinkc_batch_set_i64(w->b, "b", longs, 4, e)))                              \
-    X(OPEN, P(tinkc_queue_new(w->c, e)))                                                           \
-    X(OPEN | NO_NULL, B(tinkc_future_on_done(w->f, w->q, on_done, NULL, e)))                       \
-    X(OPEN, B(tinkc_future_on_event(w->f, w->q, 1, on_event, NULL, e)))                            \
-    X(OPEN, B(tinkc_future_limit(w->f, 1000, e)))                                                  \
-    X(OPEN | WAITS | LOOKS, B(tinkc_future_wait(w->f, ms, e)))                                     \
-    X(OPEN | WAITS | LOOKS, P(tinkc_future_capabilities(w->f, ms, e)))                             \
-    X(OPEN | WAITS | LOOKS, P(tinkc_future_part(w->pass, 0, ms, e)))                               \
-    X(0, P(tinkc_run_get(w->c, "r", 0, e)))                                                        \
-    X(0, P(tinkc_run_get_by_path(w->c, "tinker://r/weights/c", 0, e)))                             \
-    X(0, P(tinkc_checkpoint_get(w->c, "tinker://r/weights/c", e)))                                 \
-    X(0, P(tinkc_checkpoint_delete(w->c, "tinker://r/weights/c", e)))                              \
-    X(0, P(tinkc_checkpoint_publish(w->c, "tinker://r/weights/c", e)))                             \
-    X(0, P(tinkc_checkpoint_unpublish(w->c, "tinker://r/weights/c", e)))                           \
-    X(0, P(tinkc_checkpoint_set_ttl(w->c, "tinker://r/weights/c", 1, e)))                          \
-    X(0, P(tinkc_checkpoint_clear_ttl(w->c, "tinker://r/weights/c", e)))                           \
-    X(0, P(tinkc_checkpoint_archive(w->c, "tinker://r/weights/c", e)))                             \
-    X(0, P(tinkc_checkpoint_links(w->c, "tinker://r/external_weights/c", e)))                      \
-    X(0, P(tinkc_checkpoint_copy(w->c, "tinker://r/weights/c",                                     \
-                                 &(tinkc_copy_options){ .project_id = "p" }, e)))                  \
-    X(0, P(tinkc_checkpoint_download(w->c, "tinker://r/weights/c", NULL, e)))                      \
-    X(0, P(tinkc_url_download(w->c, "http://x.test/y", NULL, e)))                                  \
-    X(0, P(tinkc_session_get(w->c, "s", 0, e)))                                                    \
-    X(0, P(tinkc_session_assign(w->c, "s", "p", e)))                                               \
-    X(0, P(tinkc_session_finish(w->c, "s", 0, NULL, e)))                                           \
-    X(0, P(tinkc_session_trace(w->c, "s", e)))                                                     \
-    X(0, P(tinkc_audit_get(w->c, NULL, NULL, e)))                                                  \
-    X(0, P(tinkc_usage_get(w->c, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", e)))              \
-    X(0, P(tinkc_storage_get(w->c, NULL, e)))                                                      \
-    X(OPEN, P(tinkc_runs_list(w->c, NULL, e)))                                                     \
-    X(OPEN, P(tinkc_checkpoints_list(w->c, NULL, e)))                                              \
-    X(OPEN, P(tinkc_sessions_list(w->c, NULL, e)))                                                 \
-    X(OPEN, P(tinkc_search_list(w->c, NULL, e)))                                                   \
-    X(0, P(tinkc_runs_fetch(w->runs, e)))                                                          \
-    X(0, P(tinkc_checkpoints_fetch(w->checkpoints, e)))                                            \
-    X(0, P(tinkc_sessions_fetch(w->sessions, e)))                                                  \
-    X(0, P(tinkc_search_fetch(w->search, e)))                                                      \
-    X(WAITS, P(tinkc_runs_next(w->runs, e)))                                                       \
-    X(WAITS, P(tinkc_checkpoints_next(w->checkpoints, e)))                                         \
-    X(WAITS, P(tinkc_sessions_next(w->sessions, e)))                                               \
-    X(WAITS, P(tinkc_search_next(w->search, e)))                                                   \
-    X(0, P(tinkc_http_call(w->c, &plain, e)))                                                      \
-    X(0, P(tinkc_stream_open(w->c, &plain, e)))                                                    \
-    X(WAITS | OPEN, P(tinkc_stream_head(w->stream, ms, e)))                                        \
-    X(WAITS | OPEN, Z(tinkc_stream_read(w->stream, room, sizeof room, ms, e)))                     \
-    X(WAITS | OPEN, P(tinkc_stream_event(w->stream, ms, e)))                                       \
-    X(OPEN, B(tinkc_stream_on_ready(w->stream, w->q, on_ready, NULL, e)))                          \
-    X(OPEN, P(tinkc_form_new(w->c, e)))                                                            \
-    X(OPEN | NO_FORK, B(tinkc_form_add_text(w->form, "a", "b", e)))                                \
-    X(OPEN | NO_FORK, B(tinkc_form_add_bytes(w->form, "a", "b", 1, NULL, NULL, e)))                \
-    X(OPEN | NO_FORK, B(tinkc_form_add_file(w->form, "a", "/dev/null", NULL, e)))                  \
-    X(0, B(tinkc_client_report(w->c, "a", NULL, TINKC_LOG_INFO, e)))                               \
-    X(WAITS | OPEN, P(tinkc_trainer_tokenizer(w->t, e)))                                           \
-    X(WAITS | OPEN, P(tinkc_sampler_tokenizer(w->s, e)))                                           \
-    X(WAITS | OPEN, Z(tinkc_queue_run(w->q, ms, e)))                                               \
+#define ROWS(X)                                                                                                        \
+    X(0, P(tinkc_health_check(w->c, e)))                                                                               \
+    X(0, P(tinkc_capabilities_get(w->c, e)))                                                                           \
+    X(0, P(tinkc_identity_get(w->c, e)))                                                                               \
+    X(0, P(tinkc_token_get(w->c, e)))                                                                                  \
+    X(WAITS, B(tinkc_client_connect(w->c, ms, e)))                                                                     \
+    X(WAITS, P(tinkc_client_session_id(w->c, ms, e)))                                                                  \
+    X(WAITS | OPEN, S(tinkc_client_snapshot(w->c, &text, e)))                                                          \
+    X(OPEN, B(tinkc_client_on_event(w->c, w->q, 1, on_event, NULL, e)))                                                \
+    X(0, P(tinkc_trainer_open(w->c, &lora, e)))                                                                        \
+    X(0, P(tinkc_trainer_open_from(w->c, &from, e)))                                                                   \
+    X(0, P(tinkc_trainer_open_live(w->c, "m", e)))                                                                     \
+    X(WAITS, P(tinkc_trainer_new(w->c, &lora, e)))                                                                     \
+    X(WAITS, P(tinkc_trainer_new_from(w->c, &from, e)))                                                                \
+    X(WAITS, P(tinkc_trainer_new_live(w->c, "m", e)))                                                                  \
+    X(0, P(tinkc_sampler_open(w->c, &base, e)))                                                                        \
+    X(WAITS, P(tinkc_sampler_new(w->c, &base, e)))                                                                     \
+    X(0, P(tinkc_trainer_info(w->t, e)))                                                                               \
+    X(0, P(tinkc_trainer_unload(w->t, e)))                                                                             \
+    X(0, P(tinkc_trainer_save(w->t, "a", NULL, e)))                                                                    \
+    X(0, P(tinkc_trainer_save_for_sampler(w->t, "a", NULL, e)))                                                        \
+    X(0, P(tinkc_trainer_save_external(w->t, "a", NULL, e)))                                                           \
+    X(0, P(tinkc_trainer_load(w->t, &from, e)))                                                                        \
+    X(0, P(tinkc_trainer_open_sampler(w->t, NULL, e)))                                                                 \
+    X(WAITS, P(tinkc_trainer_sampler(w->t, e)))                                                                        \
+    X(0, P(tinkc_optim_step(w->t, &adam, e)))                                                                          \
+    X(0, P(tinkc_dimuon_step(w->t, &dimuon, e)))                                                                       \
+    X(0, P(tinkc_forward(w->t, w->b, "x", NULL, e)))                                                                   \
+    X(0, P(tinkc_forward_backward(w->t, w->b, "x", NULL, e)))                                                          \
+    X(0, P(tinkc_forward_backward_custom(w->t, w->b, 0, w->q, own_loss, NULL, e)))                                     \
+    X(0, P(tinkc_sample(w->s, ids, 4, 1, &greedy, e)))                                                                 \
+    X(0, P(tinkc_sample_input(w->s, w->i, 1, &greedy, e)))                                                             \
+    X(0, P(tinkc_logprobs(w->s, ids, 4, e)))                                                                           \
+    X(0, P(tinkc_logprobs_input(w->s, w->i, e)))                                                                       \
+    X(0, P(tinkc_sample_stream(w->s, ids, 4, &greedy, e)))                                                             \
+    X(0, P(tinkc_sampler_info(w->s, e)))                                                                               \
+    X(0, P(tinkc_sampler_get(w->c, "q", e)))                                                                           \
+    X(WAITS | OPEN, S(tinkc_sampler_export(w->s, &text, e)))                                                           \
+    X(WAITS | OPEN, P(tinkc_deltas_next(w->deltas, ms, e)))                                                            \
+    X(OPEN, B(tinkc_deltas_on_event(w->deltas, w->q, 1, on_event, NULL, e)))                                           \
+    X(OPEN, P(tinkc_input_new(w->c, e)))                                                                               \
+    X(OPEN | NO_FORK, B(tinkc_input_add_tokens(w->i, ids, 4, e)))                                                      \
+    X(OPEN | NO_FORK, B(tinkc_input_cut(w->i, e)))                                                                     \
+    X(OPEN | NO_FORK, B(tinkc_input_add_image(w->i, "x", 1, "png", 1, e)))                                             \
+    X(OPEN | NO_FORK, B(tinkc_input_add_image_pointer(w->i, "x", "png", 1, e)))                                        \
+    X(OPEN, P(tinkc_batch_new(w->c, e)))                                                                               \
+    X(OPEN | NO_FORK, B(tinkc_batch_add_sft(w->b, ids, 4, 1, e)))                                                      \
+    X(OPEN | NO_FORK, B(tinkc_batch_add_weighted(w->b, ids, 4, ones, e)))                                              \
+    X(OPEN | NO_FORK, B(tinkc_batch_add_rl(w->b, ids, 4, 1, ones, ones, e)))                                           \
+    X(OPEN | NO_FORK, B(tinkc_batch_add_tokens(w->b, ids, 4, e)))                                                      \
+    X(OPEN | NO_FORK, B(tinkc_batch_add(w->b, w->i, e)))                                                               \
+    X(OPEN | NO_FORK, B(tinkc_batch_set(w->b, "c", &array, e)))                                                        \
+    X(OPEN | NO_FORK, B(tinkc_batch_set_f32(w->b, "a", ones, 4, e)))                                                   \
+    X(OPEN | NO_FORK, B(tinkc_batch_set_i64(w->b, "b", longs, 4, e)))                                                  \
+    X(OPEN, P(tinkc_queue_new(w->c, e)))                                                                               \
+    X(OPEN | NO_NULL, B(tinkc_future_on_done(w->f, w->q, on_done, NULL, e)))                                           \
+    X(OPEN, B(tinkc_future_on_event(w->f, w->q, 1, on_event, NULL, e)))                                                \
+    X(OPEN, B(tinkc_future_limit(w->f, 1000, e)))                                                                      \
+    X(OPEN | WAITS | LOOKS, B(tinkc_future_wait(w->f, ms, e)))                                                         \
+    X(OPEN | WAITS | LOOKS, P(tinkc_future_capabilities(w->f, ms, e)))                                                 \
+    X(OPEN | WAITS | LOOKS, P(tinkc_future_part(w->pass, 0, ms, e)))                                                   \
+    X(0, P(tinkc_run_get(w->c, "r", 0, e)))                                                                            \
+    X(0, P(tinkc_run_get_by_path(w->c, "tinker://r/weights/c", 0, e)))                                                 \
+    X(0, P(tinkc_checkpoint_get(w->c, "tinker://r/weights/c", e)))                                                     \
+    X(0, P(tinkc_checkpoint_delete(w->c, "tinker://r/weights/c", e)))                                                  \
+    X(0, P(tinkc_checkpoint_publish(w->c, "tinker://r/weights/c", e)))                                                 \
+    X(0, P(tinkc_checkpoint_unpublish(w->c, "tinker://r/weights/c", e)))                                               \
+    X(0, P(tinkc_checkpoint_set_ttl(w->c, "tinker://r/weights/c", 1, e)))                                              \
+    X(0, P(tinkc_checkpoint_clear_ttl(w->c, "tinker://r/weights/c", e)))                                               \
+    X(0, P(tinkc_checkpoint_archive(w->c, "tinker://r/weights/c", e)))                                                 \
+    X(0, P(tinkc_checkpoint_links(w->c, "tinker://r/external_weights/c", e)))                                          \
+    X(0, P(tinkc_checkpoint_copy(w->c, "tinker://r/weights/c", &(tinkc_copy_options){ .project_id = "p" }, e)))        \
+    X(0, P(tinkc_checkpoint_download(w->c, "tinker://r/weights/c", NULL, e)))                                          \
+    X(0, P(tinkc_url_download(w->c, "http://x.test/y", NULL, e)))                                                      \
+    X(0, P(tinkc_session_get(w->c, "s", 0, e)))                                                                        \
+    X(0, P(tinkc_session_assign(w->c, "s", "p", e)))                                                                   \
+    X(0, P(tinkc_session_finish(w->c, "s", 0, NULL, e)))                                                               \
+    X(0, P(tinkc_session_trace(w->c, "s", e)))                                                                         \
+    X(0, P(tinkc_audit_get(w->c, NULL, NULL, e)))                                                                      \
+    X(0, P(tinkc_usage_get(w->c, "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", e)))                                  \
+    X(0, P(tinkc_storage_get(w->c, NULL, e)))                                                                          \
+    X(OPEN, P(tinkc_runs_list(w->c, NULL, e)))                                                                         \
+    X(OPEN, P(tinkc_checkpoints_list(w->c, NULL, e)))                                                                  \
+    X(OPEN, P(tinkc_sessions_list(w->c, NULL, e)))                                                                     \
+    X(OPEN, P(tinkc_search_list(w->c, NULL, e)))                                                                       \
+    X(0, P(tinkc_runs_fetch(w->runs, e)))                                                                              \
+    X(0, P(tinkc_checkpoints_fetch(w->checkpoints, e)))                                                                \
+    X(0, P(tinkc_sessions_fetch(w->sessions, e)))                                                                      \
+    X(0, P(tinkc_search_fetch(w->search, e)))                                                                          \
+    X(WAITS, P(tinkc_runs_next(w->runs, e)))                                                                           \
+    X(WAITS, P(tinkc_checkpoints_next(w->checkpoints, e)))                                                             \
+    X(WAITS, P(tinkc_sessions_next(w->sessions, e)))                                                                   \
+    X(WAITS, P(tinkc_search_next(w->search, e)))                                                                       \
+    X(0, P(tinkc_http_call(w->c, &plain, e)))                                                                          \
+    X(0, P(tinkc_stream_open(w->c, &plain, e)))                                                                        \
+    X(WAITS | OPEN, P(tinkc_stream_head(w->stream, ms, e)))                                                            \
+    X(WAITS | OPEN, Z(tinkc_stream_read(w->stream, room, sizeof room, ms, e)))                                         \
+    X(WAITS | OPEN, P(tinkc_stream_event(w->stream, ms, e)))                                                           \
+    X(OPEN, B(tinkc_stream_on_ready(w->stream, w->q, on_ready, NULL, e)))                                              \
+    X(OPEN, P(tinkc_form_new(w->c, e)))                                                                                \
+    X(OPEN | NO_FORK, B(tinkc_form_add_text(w->form, "a", "b", e)))                                                    \
+    X(OPEN | NO_FORK, B(tinkc_form_add_bytes(w->form, "a", "b", 1, NULL, NULL, e)))                                    \
+    X(OPEN | NO_FORK, B(tinkc_form_add_file(w->form, "a", "/dev/null", NULL, e)))                                      \
+    X(0, B(tinkc_client_report(w->c, "a", NULL, TINKC_LOG_INFO, e)))                                                   \
+    X(WAITS | OPEN, P(tinkc_trainer_tokenizer(w->t, e)))                                                               \
+    X(WAITS | OPEN, P(tinkc_sampler_tokenizer(w->s, e)))                                                               \
+    X(WAITS | OPEN, Z(tinkc_queue_run(w->q, ms, e)))                                                                   \
     X(WAITS | OPEN, B(tinkc_client_close(w->c, 0, e)))
 
 #define FLAGS(flags, call) flags,
@@ -186,8 +185,8 @@ static const int row_flags[] = { ROWS(FLAGS) };
 static const char *const row_names[] = { ROWS(NAME) };
 enum { N_ROWS = sizeof row_flags / sizeof *row_flags };
 
-#define CASE(flags, call)                                                                          \
-    if (at++ == row)                                                                               \
+#define CASE(flags, call)                                                                                              \
+    if (at++ == row)                                                                                                   \
         given = call;
 
 static bool call_row(const world *w, size_t row, int64_t ms, tinkc_error *e)
@@ -276,8 +275,7 @@ TEST_WITH(calls_with_an_error_do_nothing, setup, teardown)
     size_t before = tinkc_mock_count(mock, NULL);
     for (size_t i = 0; i < N_ROWS; i++) {
         tinkc_error err = { .code = TINKC_E_STATE, .message = "the first" };
-        if (call_row(&w, i, 0, &err) || err.code != TINKC_E_STATE ||
-            strcmp(err.message, "the first") != 0)
+        if (call_row(&w, i, 0, &err) || err.code != TINKC_E_STATE || strcmp(err.message, "the first") != 0)
             fail_msg("%s: %s", row_names[i], err.message);
     }
     tinkc_error err = { 0 };
@@ -362,13 +360,10 @@ static bool ask_on_io_thread(const tinkc_request *request, tinkc_mock_answer *an
         return false;
     for (size_t i = 0; i < N_ROWS; i++) {
         tinkc_error err = { 0 };
-        if ((row_flags[i] & WAITS) && (call_row(&seen, i, 1, &err) || err.code != TINKC_E_THREAD) &&
-            !complaint[0])
-            (void)snprintf(complaint, sizeof complaint, "%s: %d %.100s", row_names[i],
-                           (int)err.code, err.message);
+        if ((row_flags[i] & WAITS) && (call_row(&seen, i, 1, &err) || err.code != TINKC_E_THREAD) && !complaint[0])
+            (void)snprintf(complaint, sizeof complaint, "%s: %d %.100s", row_names[i], (int)err.code, err.message);
         err = (tinkc_error){ 0 };
-        if ((row_flags[i] & LOOKS) && !call_row(&seen, i, 0, &err) && err.code == TINKC_E_THREAD &&
-            !complaint[0])
+        if ((row_flags[i] & LOOKS) && !call_row(&seen, i, 0, &err) && err.code == TINKC_E_THREAD && !complaint[0])
             (void)snprintf(complaint, sizeof complaint, "%s only looks", row_names[i]);
     }
     return false;
@@ -379,8 +374,8 @@ TEST_WITH(the_own_thread_never_waits, setup, teardown)
     tinkc_error err = { 0 };
     make_world(&seen);
     tinkc_future_free(seen.f); /* one that is not done: of others it may be asked anywhere */
-    tinkc_mock_once(mock, NULL, "/api/v1/get_server_capabilities",
-                    &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
+    tinkc_mock_once(mock, NULL, "/api/v1/get_server_capabilities", &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
+                    &err);
     seen.f = tinkc_capabilities_get(seen.c, &err);
     assert_true(tinkc_mock_compute(mock, ask_on_io_thread, NULL, &err));
     tinkc_future *f = tinkc_health_check(seen.c, &err);

@@ -64,16 +64,14 @@ static void answer_list(hub *h, stub_answer *a)
     if (h->large) {
         char sha[TKC_SHA256_HEX];
         sha256_name(data, len, sha);
-        snprintf(lfs, sizeof lfs, ",\"lfs\":{\"oid\":\"%s\",\"size\":%zu,\"pointerSize\":134}", sha,
-                 len);
+        snprintf(lfs, sizeof lfs, ",\"lfs\":{\"oid\":\"%s\",\"size\":%zu,\"pointerSize\":134}", sha, len);
     }
-    snprintf(
-        h->list, sizeof h->list,
-        "[{\"type\":\"file\",\"path\":\"model.safetensors\",\"size\":99999999999,\"oid\":\"x\"},"
-        "{\"type\":\"directory\",\"path\":\"more\",\"size\":0,\"oid\":\"y\"},"
-        "{\"type\":\"file\",\"path\":\"tokenizer_config.json\",\"size\":%zu,\"oid\":\"%s\"},"
-        "{\"type\":\"file\",\"path\":\"tokenizer.json\",\"size\":%zu,\"oid\":\"%s\"%s}]",
-        strlen(config_json), config_name, len, main_name, lfs);
+    snprintf(h->list, sizeof h->list,
+             "[{\"type\":\"file\",\"path\":\"model.safetensors\",\"size\":99999999999,\"oid\":\"x\"},"
+             "{\"type\":\"directory\",\"path\":\"more\",\"size\":0,\"oid\":\"y\"},"
+             "{\"type\":\"file\",\"path\":\"tokenizer_config.json\",\"size\":%zu,\"oid\":\"%s\"},"
+             "{\"type\":\"file\",\"path\":\"tokenizer.json\",\"size\":%zu,\"oid\":\"%s\"%s}]",
+             strlen(config_json), config_name, len, main_name, lfs);
     a->body = h->list;
 }
 
@@ -81,17 +79,14 @@ static void answer_file(hub *h, const stub_request *r, stub_answer *a)
 {
     static char headers[200];
     char range[64];
-    const char *data = strstr(r->path, "tokenizer_config") ? config_json
-                       : h->large                          ? h->big
-                                                           : tokenizer_json;
+    const char *data = strstr(r->path, "tokenizer_config") ? config_json : h->large ? h->big : tokenizer_json;
     size_t len = data == h->big ? h->big_len : strlen(data), from = 0;
     atomic_fetch_add(&h->files, 1);
     stub_header(r, "Range", range, sizeof range);
     if (range[0]) {
         from = (size_t)strtoull(range + 6, NULL, 10);
         a->status = 206;
-        snprintf(headers, sizeof headers, "Content-Range: bytes %zu-%zu/%zu\r\n", from, len - 1,
-                 len);
+        snprintf(headers, sizeof headers, "Content-Range: bytes %zu-%zu/%zu\r\n", from, len - 1, len);
         a->headers = headers;
     }
     a->body = data + from;
@@ -144,11 +139,10 @@ typedef struct world {
 
 static void open_client(world *w)
 {
-    w->client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
-                                                          .proxy = "",
-                                                          .base_url = "http://127.0.0.1:1",
-                                                          .telemetry = TINKC_TELEMETRY_OFF },
-                                 &w->err);
+    w->client = tinkc_client_new(
+        &(tinkc_client_options){
+            .api_key = "tml-test", .proxy = "", .base_url = "http://127.0.0.1:1", .telemetry = TINKC_TELEMETRY_OFF },
+        &w->err);
     assert_ok(&w->err);
 }
 
@@ -162,9 +156,8 @@ static void open_world(world *w)
     w->server = stub_start(NULL, serve, &w->h);
     snprintf(w->cache, sizeof w->cache, "/tmp/tinkc-hub-XXXXXX");
     assert_non_null(mkdtemp(w->cache));
-    w->o = (tinkc_tokenizer_options){ .cache_dir = w->cache,
-                                      .hub_url = stub_url(w->server),
-                                      .no_compiled_cache = true };
+    w->o =
+        (tinkc_tokenizer_options){ .cache_dir = w->cache, .hub_url = stub_url(w->server), .no_compiled_cache = true };
     open_client(w);
 }
 
@@ -218,23 +211,17 @@ TEST(a_model_name_is_a_repository_and_a_revision)
         { "Qwen/Qwen3-8B:main", NULL, "Qwen/Qwen3-8B", "" },
         { "org/model/variant", NULL, "org/model", "" },
         { "a/b/c/d", NULL, "a/b/c/d", "" },
-        { "meta-llama/Llama-3.1-8B-Instruct", NULL,
-          "thinkingmachineslabinc/meta-llama-3-instruct-tokenizer", "" },
-        { "meta-llama/Llama-3.3-70B-Instruct", NULL,
-          "thinkingmachineslabinc/meta-llama-3-instruct-tokenizer", "" },
-        { "meta-llama/Llama-3.2-1B", NULL, "thinkingmachineslabinc/meta-llama-3-instruct-tokenizer",
-          "" },
+        { "meta-llama/Llama-3.1-8B-Instruct", NULL, "thinkingmachineslabinc/meta-llama-3-instruct-tokenizer", "" },
+        { "meta-llama/Llama-3.3-70B-Instruct", NULL, "thinkingmachineslabinc/meta-llama-3-instruct-tokenizer", "" },
+        { "meta-llama/Llama-3.2-1B", NULL, "thinkingmachineslabinc/meta-llama-3-instruct-tokenizer", "" },
         { "meta-llama/Llama-2-7b", NULL, "meta-llama/Llama-2-7b", "" },
         { "meta-llama/Llama-3.1-8B", "x/y", "x/y", "" },
         { "whatever", "x/y/z:7", "x/y/z", "" },
         { "moonshotai/Kimi-K2-Thinking", NULL, "moonshotai/Kimi-K2-Thinking",
           "612681931a8c906ddb349f8ad0f582cb552189cd" },
-        { "moonshotai/Kimi-K2.5-Text-Only", NULL, "moonshotai/Kimi-K2.5",
-          "4d01dfe0332d63057c186e0b262165819efb6611" },
-        { "x", "moonshotai/Kimi-K2.6", "moonshotai/Kimi-K2.6",
-          "b5aabbfb20227ed42becbf5541dbffd213942c58" },
-        { "moonshotai/Kimi-K3", NULL, "moonshotai/Kimi-K3",
-          "f831ab66814297da540d832a5235f8e904f29d06" },
+        { "moonshotai/Kimi-K2.5-Text-Only", NULL, "moonshotai/Kimi-K2.5", "4d01dfe0332d63057c186e0b262165819efb6611" },
+        { "x", "moonshotai/Kimi-K2.6", "moonshotai/Kimi-K2.6", "b5aabbfb20227ed42becbf5541dbffd213942c58" },
+        { "moonshotai/Kimi-K3", NULL, "moonshotai/Kimi-K3", "f831ab66814297da540d832a5235f8e904f29d06" },
     };
     tinkc_text repo = { 0 }, revision = { 0 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -251,11 +238,10 @@ TEST(a_model_name_is_a_repository_and_a_revision)
     assert_false(tinkc_tokenizer_resolve("x", ":y", &repo, &revision, &err));
     assert_string_equal(err.message, "tokenizer_id is empty");
     for (int i = 0; i < 3; i++) {
-        static const char *const missing[] = { "model is NULL", "repo is NULL",
-                                               "revision is NULL" };
+        static const char *const missing[] = { "model is NULL", "repo is NULL", "revision is NULL" };
         err = (tinkc_error){ 0 };
-        assert_false(tinkc_tokenizer_resolve(i == 0 ? NULL : "x", NULL, i == 1 ? NULL : &repo,
-                                             i == 2 ? NULL : &revision, &err));
+        assert_false(
+            tinkc_tokenizer_resolve(i == 0 ? NULL : "x", NULL, i == 1 ? NULL : &repo, i == 2 ? NULL : &revision, &err));
         assert_int_equal(err.code, TINKC_E_ARGUMENT);
         assert_string_equal(err.message, missing[i]);
     }
@@ -375,8 +361,7 @@ TEST(all_who_ask_wait_for_one_download)
 /* Several at once, each for its own; a second one who asks joins the right one. */
 TEST(downloads_beside_each_other)
 {
-    static const char *const models[] = { "org/a", "org/model", "org/b",
-                                          "org/a", "org/model", "org/b" };
+    static const char *const models[] = { "org/a", "org/model", "org/b", "org/a", "org/model", "org/b" };
     enum { N = sizeof models / sizeof *models };
     tinkc_future *all[N];
     world w;
@@ -486,16 +471,13 @@ static void check_closed(world *w, const char *model)
     w->err = (tinkc_error){ 0 };
     assert_null(fetch(w, model));
     assert_int_equal(w->err.code, TINKC_E_TOKENIZER);
-    snprintf(want, sizeof want,
-             "%s has no public tokenizer: register one with tinkc_tokenizer_register", model);
+    snprintf(want, sizeof want, "%s has no public tokenizer: register one with tinkc_tokenizer_register", model);
     assert_string_equal(w->err.message, want);
 }
 
 TEST(names_that_are_no_repository)
 {
-    static const char *const names[] = {
-        "../../etc/passwd", "a/b/c/d", "a b/c", "org/..", "/x", "x/", "a?b"
-    };
+    static const char *const names[] = { "../../etc/passwd", "a/b/c/d", "a b/c", "org/..", "/x", "x/", "a?b" };
     world w;
     open_world(&w);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -531,19 +513,17 @@ TEST(no_hub_is_a_connection_error)
     snprintf(url, sizeof url, "http://127.0.0.1:%d", stub_dead_port());
     w.o.hub_url = url;
     tinkc_client_free(w.client);
-    w.client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
-                                                         .proxy = "",
-                                                         .base_url = "http://127.0.0.1:1",
-                                                         .no_retries = true },
-                                &w.err);
+    w.client = tinkc_client_new(
+        &(tinkc_client_options){
+            .api_key = "tml-test", .proxy = "", .base_url = "http://127.0.0.1:1", .no_retries = true },
+        &w.err);
     assert_null(fetch(&w, "org/model"));
     assert_int_equal(w.err.code, TINKC_E_CONNECTION);
     close_world(&w);
 }
 
 /* Is the hub asked again after this failure? The answer that failed asks for a pause of a millisecond. */
-static bool try_again(tinkc_hub *h, tkc_hub_patience p, int32_t code, bool nobody_there,
-                      int64_t took_ms)
+static bool try_again(tinkc_hub *h, tkc_hub_patience p, int32_t code, bool nobody_there, int64_t took_ms)
 {
     tinkc_error err = { .code = code }, e = { 0 };
     tkc_fetch r;
@@ -561,8 +541,7 @@ static bool try_again(tinkc_hub *h, tkc_hub_patience p, int32_t code, bool nobod
 static bool asked_again(tinkc_hub *h, int64_t failing_ms, int32_t code, bool nobody_there)
 {
     int64_t since = tkc_now_ms(tkc_clock_real()) - failing_ms;
-    return try_again(h, (tkc_hub_patience){ .failures = 1, .since_ms = since }, code, nobody_there,
-                     0);
+    return try_again(h, (tkc_hub_patience){ .failures = 1, .since_ms = since }, code, nobody_there, 0);
 }
 
 /* Without a network the hub's name is not resolved: that ends soon. A hub that is slow, or that answered before, is
@@ -614,8 +593,8 @@ TEST(registered_ones_win)
 {
     world w;
     open_world(&w);
-    tinkc_tokenizer *mine = tinkc_tokenizer_parse(tokenizer_json, strlen(tokenizer_json),
-                                                  config_json, strlen(config_json), NULL, &w.err);
+    tinkc_tokenizer *mine =
+        tinkc_tokenizer_parse(tokenizer_json, strlen(tokenizer_json), config_json, strlen(config_json), NULL, &w.err);
     assert_ok(&w.err);
     assert_true(tinkc_tokenizer_register(w.client, "thinkingmachines/Inkling", mine, &w.err));
     assert_true(tinkc_tokenizer_register(w.client, "thinkingmachines/Inkling", mine, &w.err));
@@ -689,8 +668,7 @@ TEST(the_environment_is_read_once)
     else
         unsetenv("XDG_CACHE_HOME");
     free(kept);
-    snprintf(file, sizeof file, "%s/hub/models--org--model/snapshots/" COMMIT "/tokenizer.json",
-             home);
+    snprintf(file, sizeof file, "%s/hub/models--org--model/snapshots/" COMMIT "/tokenizer.json", home);
     assert_int_equal(stat(file, &st), 0);
     unsetenv("HF_ENDPOINT");
     unsetenv("HF_HUB_OFFLINE");

@@ -67,8 +67,8 @@ enum { WALL_BEGIN_S = 1767225600 };
 static const char *token_answer(const char *more, int64_t ends_s)
 {
     char claims[200];
-    (void)snprintf(claims, sizeof claims, "{\"iss\":\"passport-x\",\"exp\":%lld%s}",
-                   (long long)(WALL_BEGIN_S + ends_s), more);
+    (void)snprintf(claims, sizeof claims, "{\"iss\":\"passport-x\",\"exp\":%lld%s}", (long long)(WALL_BEGIN_S + ends_s),
+                   more);
     return token_answer_of(claims, "x");
 }
 
@@ -104,10 +104,8 @@ TEST_WITH(an_identity_waits_for_its_token, setup_tokens, end_fixture)
 {
     fixture *x = *state;
     once(x, API "auth/token", 200, token_answer(",\"sub\":\"one\"", 90));
-    tinkc_mock_once(
-        x->mock, NULL, API "auth/token",
-        &(tinkc_mock_answer){ .body = token_answer(",\"sub\":\"two\"", 9999), .delay_ms = 1000 },
-        &x->err);
+    tinkc_mock_once(x->mock, NULL, API "auth/token",
+                    &(tinkc_mock_answer){ .body = token_answer(",\"sub\":\"two\"", 9999), .delay_ms = 1000 }, &x->err);
     assert_true(tinkc_client_connect(x->client, PATIENCE_MS, &x->err));
     settle(x);
     tinkc_mock_advance(x->mock, 31 * 1000);
@@ -129,8 +127,7 @@ TEST_WITH(an_identity_without_settings, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, API "client/config",
-                      &(tinkc_mock_answer){ .status = 403, .body = "{\"detail\":\"no\"}" },
-                      &x->err);
+                      &(tinkc_mock_answer){ .status = 403, .body = "{\"detail\":\"no\"}" }, &x->err);
     tinkc_future *f = tinkc_identity_get(x->client, &x->err);
     assert_true(run_until_done(x->mock, f, 600000));
     assert_false(tinkc_future_wait(f, 0, &x->err));
@@ -216,21 +213,18 @@ TEST_WITH(cancelled_before_it_left, setup_tokens, end_fixture)
     open_work(x, 1);
     settle(x);
     tinkc_mock_always(x->mock, NULL, API "auth/token",
-                      &(tinkc_mock_answer){ .body = token_answer("", 9999), .delay_ms = 1000 },
-                      &x->err);
+                      &(tinkc_mock_answer){ .body = token_answer("", 9999), .delay_ms = 1000 }, &x->err);
     tinkc_mock_advance(x->mock, 40000);
     settle(x);
     const tinkc_adam adam = TINKC_ADAM_INIT;
     for (int i = 0; i < 2; i++) {
-        tinkc_future *f =
-            i ? tinkc_optim_step(x->trainer, &adam, &x->err)
-              : tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+        tinkc_future *f = i ? tinkc_optim_step(x->trainer, &adam, &x->err)
+                            : tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
         settle(x);
         tinkc_future_cancel(f);
         assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
         assert_int_equal(x->err.flags & TINKC_MAY_HAVE_RUN, 0);
-        check_error(x, TINKC_E_CANCELLED,
-                    i ? "optim_step: cancelled" : "forward_backward: cancelled");
+        check_error(x, TINKC_E_CANCELLED, i ? "optim_step: cancelled" : "forward_backward: cancelled");
         tinkc_future_free(f);
     }
     complete(x, tinkc_optim_step(x->trainer, &adam, &x->err));
@@ -243,8 +237,7 @@ TEST_WITH(cancelled_before_it_left, setup_tokens, end_fixture)
 TEST_WITH(a_stale_connection_for_tokens, setup_tokens, end_fixture)
 {
     fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, API "auth/token", &(tinkc_mock_answer){ .status = 400 },
-                    &x->err);
+    tinkc_mock_once(x->mock, NULL, API "auth/token", &(tinkc_mock_answer){ .status = 400 }, &x->err);
     always(x, API "auth/token", token_answer("", 9999));
     tinkc_future *f = tinkc_health_check(x->client, &x->err);
     assert_true(run_until_done(x->mock, f, 600000));
@@ -279,8 +272,7 @@ TEST_WITH(nobody_without_a_credential, setup, end_fixture)
     tinkc_transport local = local_mock(x);
     unsetenv("TINKER_API_KEY");
     unsetenv("TINKER_CREDENTIAL_CMD");
-    tinkc_client *client =
-        tinkc_client_new(&(tinkc_client_options){ .transport = &local }, &x->err);
+    tinkc_client *client = tinkc_client_new(&(tinkc_client_options){ .transport = &local }, &x->err);
     assert_ok(&x->err);
     run_command(x, client, TINKC_E_NO_IDENTITY, "a plain key does not say whose it is");
     tinkc_client_free(client);
@@ -292,12 +284,11 @@ TEST_WITH(commands_may_work_later, setup, end_fixture)
     char folder[] = "/tmp/tinkc-corners-XXXXXX", command[300], mark[100];
     assert_non_null(mkdtemp(folder));
     (void)snprintf(mark, sizeof mark, "%s/mark", folder);
-    (void)snprintf(command, sizeof command, "test -e %s && echo tml-1 && exit; mkdir %s; exit 3",
-                   mark, mark);
+    (void)snprintf(command, sizeof command, "test -e %s && echo tml-1 && exit; mkdir %s; exit 3", mark, mark);
     tinkc_transport local = local_mock(x);
     unsetenv("TINKER_API_KEY");
-    tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){ .credential_cmd = command, .transport = &local }, &x->err);
+    tinkc_client *client =
+        tinkc_client_new(&(tinkc_client_options){ .credential_cmd = command, .transport = &local }, &x->err);
     assert_ok(&x->err);
     run_command(x, client, TINKC_E_CREDENTIAL_CMD, "credential command: failed with exit status 3");
     run_command(x, client, TINKC_E_NO_IDENTITY, "a plain key does not say whose it is");
@@ -317,12 +308,11 @@ TEST_WITH(surroundings_of_commands, setup, end_fixture)
     tinkc_transport local = local_mock(x);
     unsetenv("TINKER_API_KEY");
     tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){
-            .credential_cmd =
-                "grep -q '^SigBlk:[^0-9a-f]*0000000000000000$' /proc/self/status || exit 4; "
-                "test $(cut -d' ' -f5 /proc/$$/stat) = $$ || exit 5; read -r x && exit 6; "
-                "test $(readlink /proc/$$/fd/2) = /dev/null || exit 7; echo tml-1",
-            .transport = &local },
+        &(tinkc_client_options){ .credential_cmd =
+                                     "grep -q '^SigBlk:[^0-9a-f]*0000000000000000$' /proc/self/status || exit 4; "
+                                     "test $(cut -d' ' -f5 /proc/$$/stat) = $$ || exit 5; read -r x && exit 6; "
+                                     "test $(readlink /proc/$$/fd/2) = /dev/null || exit 7; echo tml-1",
+                                 .transport = &local },
         &x->err);
     assert_ok(&x->err);
     assert_int_equal(dup2(words[1], 2), 2); /* not /dev/null already */

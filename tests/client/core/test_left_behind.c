@@ -62,8 +62,8 @@ static void *play(void *arg)
                                       .cancel = cancel };
     (void)sem_init(&s->sent, 0, 0);
     (void)sem_init(&s->go, 0, 0);
-    tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){ .transport = &s->transport, .allocator = &a }, &err);
+    tinkc_client *client =
+        tinkc_client_new(&(tinkc_client_options){ .transport = &s->transport, .allocator = &a }, &err);
     tinkc_future *f = client ? tinkc_health_check(client, &err) : NULL;
     if (!f)
         return NULL;

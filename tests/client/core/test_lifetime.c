@@ -17,8 +17,7 @@ static int make(void **state, const char *config)
     fixture *x = calloc(1, sizeof *x);
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
     if (config)
-        tinkc_mock_always(x->mock, NULL, "/api/v1/client/config",
-                          &(tinkc_mock_answer){ .body = config }, &x->err);
+        tinkc_mock_always(x->mock, NULL, "/api/v1/client/config", &(tinkc_mock_answer){ .body = config }, &x->err);
     x->client = mock_client(x->mock, NULL, &x->err);
     x->trainer = tinkc_trainer_new(x->client, &lora, &x->err);
     x->sampler = tinkc_sampler_new(x->client, &nano, &x->err);
@@ -84,10 +83,10 @@ TEST_WITH(closing_completes_hundreds_at_once, setup_chunks, teardown)
 {
     fixture *x = *state;
     tinkc_future *all[MANY];
-    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x->err);
-    tinkc_mock_always(x->mock, NULL, "/api/v1/optim_step",
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x->err);
+    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
+                      &x->err);
+    tinkc_mock_always(x->mock, NULL, "/api/v1/optim_step", &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
+                      &x->err);
     for (size_t i = 0; i < MANY; i++)
         all[i] = i % 4 == 0 ? step(x) : i % 4 == 1 ? pass(x) : sample(x);
     assert_ok(&x->err);
@@ -126,8 +125,8 @@ TEST_WITH(c32_freeing_the_client_leaves_work_running, setup, teardown)
 TEST_WITH(freeing_everything_unfinished_is_fine, setup_chunks, teardown)
 {
     fixture *x = *state;
-    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x->err);
+    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
+                      &x->err);
     for (size_t i = 0; i < 50; i++)
         tinkc_future_free(i % 3 == 0 ? pass(x) : i % 3 == 1 ? step(x) : sample(x));
     assert_ok(&x->err);
@@ -168,8 +167,7 @@ TEST_WITH(a_client_that_is_freed_last_has_ended, setup, teardown)
     for (int scene = 0; scene < 2; scene++) {
         slow_memory memory = { .fast = pthread_self(), .slow = 0 };
         tinkc_allocator a = { slow_alloc, slow_resize, slow_release, &memory };
-        tinkc_client *client =
-            mock_client(x->mock, &(tinkc_client_options){ .allocator = &a }, &x->err);
+        tinkc_client *client = mock_client(x->mock, &(tinkc_client_options){ .allocator = &a }, &x->err);
         tinkc_text text = { 0 };
         assert_ok(&x->err);
         tinkc_future *f = scene ? tinkc_sampler_open(client, &nano, &x->err) : NULL;
@@ -193,8 +191,8 @@ TEST_WITH(a_client_that_is_freed_last_has_ended, setup, teardown)
 TEST_WITH(c12_a_wait_that_runs_out_changes_nothing, setup, teardown)
 {
     fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
-                    &(tinkc_mock_answer){ .status = 408, .delay_ms = 1000 }, &x->err);
+    tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .status = 408, .delay_ms = 1000 },
+                    &x->err);
     tinkc_future *f = step(x);
     assert_false(tinkc_future_wait(f, 0, &x->err));
     assert_int_equal(x->err.code, TINKC_E_TIMEOUT);
@@ -272,8 +270,7 @@ TEST_WITH(c13_cancelling_in_the_queue_moves_the_others_up, setup, teardown)
 {
     fixture *x = *state;
     tinkc_future *all[10];
-    tinkc_mock_once(x->mock, NULL, "/api/v1/optim_step",
-                    &(tinkc_mock_answer){ .status = 503, .body = "{}" }, &x->err);
+    tinkc_mock_once(x->mock, NULL, "/api/v1/optim_step", &(tinkc_mock_answer){ .status = 503, .body = "{}" }, &x->err);
     for (size_t i = 0; i < 10; i++)
         all[i] = step(x);
     tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
@@ -287,8 +284,7 @@ TEST_WITH(c13_cancelling_in_the_queue_moves_the_others_up, setup, teardown)
     }
     /* Nine requests (one twice), numbered without a gap. */
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/optim_step"), 10);
-    assert_non_null(strstr((const char *)nth_request(x->mock, "/api/v1/optim_step", 9)->body.data,
-                           "\"seq_id\":9"));
+    assert_non_null(strstr((const char *)nth_request(x->mock, "/api/v1/optim_step", 9)->body.data, "\"seq_id\":9"));
 }
 
 /* ---- threads ---- */
@@ -319,8 +315,7 @@ TEST_WITH(c44_threads_share_a_trainer_without_gaps, setup, teardown)
         assert_null(code);
     }
     for (size_t i = 0; i < 400; i++) {
-        const char *at = strstr(
-            (const char *)nth_request(x->mock, "/api/v1/optim_step", i)->body.data, "\"seq_id\":");
+        const char *at = strstr((const char *)nth_request(x->mock, "/api/v1/optim_step", i)->body.data, "\"seq_id\":");
         assert_int_equal(strtol(at + 9, NULL, 10), i + 1);
     }
 }

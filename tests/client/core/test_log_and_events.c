@@ -17,8 +17,7 @@ static bool was_logged(fixture *x, const char *what)
 
 static void once(fixture *x, const char *path, int32_t status, const char *body)
 {
-    tinkc_mock_once(x->mock, NULL, path, &(tinkc_mock_answer){ .status = status, .body = body },
-                    &x->err);
+    tinkc_mock_once(x->mock, NULL, path, &(tinkc_mock_answer){ .status = status, .body = body }, &x->err);
     assert_ok(&x->err);
 }
 
@@ -51,12 +50,10 @@ TEST_WITH(pauses_in_the_log, setup, teardown)
     assert_true(was_logged(x, want));
     once(x, POLL, 200, paused);
     complete(x, tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err));
-    (void)snprintf(want, sizeof want, "Training for %s is paused. Reason: full house.\n",
-                   tinkc_trainer_id(x->trainer));
+    (void)snprintf(want, sizeof want, "Training for %s is paused. Reason: full house.\n", tinkc_trainer_id(x->trainer));
     assert_true(was_logged(x, want));
     once(x, POLL, 200, paused);
-    complete(x, tinkc_trainer_open(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" },
-                                   &x->err));
+    complete(x, tinkc_trainer_open(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err));
     assert_true(was_logged(x, "Model creation for mock/nano is paused. Reason: full house.\n"));
 }
 
@@ -67,12 +64,11 @@ TEST_WITH(ends_are_not_failed_renewals, setup, teardown)
     tinkc_mock_always(x->mock, NULL, API "client/config",
                       &(tinkc_mock_answer){ .body = "{\"pjwt_auth_enabled\":true}" }, &x->err);
     tinkc_mock_always(x->mock, NULL, API "auth/token", &silent, &x->err);
-    tinkc_client *client = mock_client(x->mock,
-                                       &(tinkc_client_options){ .api_key = "tml-key",
-                                                                .log = on_log,
-                                                                .log_user = &x->log,
-                                                                .log_level = TINKC_LOG_DEBUG },
-                                       &x->err);
+    tinkc_client *client =
+        mock_client(x->mock,
+                    &(tinkc_client_options){
+                        .api_key = "tml-key", .log = on_log, .log_user = &x->log, .log_level = TINKC_LOG_DEBUG },
+                    &x->err);
     tinkc_future *f = tinkc_capabilities_get(client, &x->err);
     tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     assert_int_equal(tinkc_mock_count(x->mock, API "auth/token"), 1);

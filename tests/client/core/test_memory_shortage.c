@@ -45,16 +45,13 @@ static void begin(world *w, const char *config)
     *w = (world){ .caller = pthread_self() };
     w->allocator = (tinkc_allocator){ dry_alloc, dry_resize, counting_release, w };
     w->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w->err);
-    assert_true(tinkc_mock_always(w->mock, NULL, API "client/config",
-                                  &(tinkc_mock_answer){ .body = config }, &w->err));
+    assert_true(tinkc_mock_always(w->mock, NULL, API "client/config", &(tinkc_mock_answer){ .body = config }, &w->err));
     assert_true(tinkc_mock_always(w->mock, NULL, API "client/dynamic_config",
-                                  &(tinkc_mock_answer){ .body = "{\"refresh_interval_sec\":33}" },
-                                  &w->err));
-    w->client = mock_client(w->mock,
-                            &(tinkc_client_options){ .allocator = &w->allocator,
-                                                     .max_retries = TINKC_ZERO,
-                                                     .retry_window_ms = TINKC_ZERO },
-                            &w->err);
+                                  &(tinkc_mock_answer){ .body = "{\"refresh_interval_sec\":33}" }, &w->err));
+    w->client = mock_client(
+        w->mock,
+        &(tinkc_client_options){ .allocator = &w->allocator, .max_retries = TINKC_ZERO, .retry_window_ms = TINKC_ZERO },
+        &w->err);
     assert_ok(&w->err);
 }
 
@@ -147,8 +144,7 @@ TEST(a_start_begins_again)
     begin(&w, "{}");
     for (int i = 0; i < 2; i++) {
         drought(&w, i == 0);
-        assert_int_equal(end_of(&w, tinkc_trainer_open(w.client, &lora, &w.err)),
-                         i == 0 ? TINKC_E_MEMORY : TINKC_OK);
+        assert_int_equal(end_of(&w, tinkc_trainer_open(w.client, &lora, &w.err)), i == 0 ? TINKC_E_MEMORY : TINKC_OK);
     }
     assert_int_equal(count(&w, API "create_model"), 1);
     drought(&w, true);
@@ -186,8 +182,7 @@ TEST(answers_that_do_not_fit)
     tinkc_trainer *t = tinkc_trainer_new(w.client, &lora, &w.err);
     size_t polls = count(&w, API "retrieve_future");
     assert_true(tinkc_mock_once(w.mock, NULL, API "retrieve_future",
-                                &(tinkc_mock_answer){ .body = "{\"metrics\":{}}", .delay_ms = 500 },
-                                &w.err));
+                                &(tinkc_mock_answer){ .body = "{\"metrics\":{}}", .delay_ms = 500 }, &w.err));
     tinkc_future *f = step(&w, t);
     drought(&w, true);
     assert_int_equal(end_of(&w, f), TINKC_E_MEMORY);
@@ -205,8 +200,7 @@ TEST(lost_requests_stay)
     begin(&w, "{}");
     tinkc_trainer *t = tinkc_trainer_new(w.client, &lora, &w.err);
     assert_true(tinkc_mock_once(w.mock, NULL, API "optim_step",
-                                &(tinkc_mock_answer){ .fault = TINKC_FAULT_RESET, .body = "{}" },
-                                &w.err));
+                                &(tinkc_mock_answer){ .fault = TINKC_FAULT_RESET, .body = "{}" }, &w.err));
     assert_int_equal(end_of(&w, step(&w, t)), TINKC_E_CONNECTION);
     drought(&w, true);
     assert_int_equal(end_of(&w, step(&w, t)), TINKC_E_SEQUENCE);
@@ -243,16 +237,14 @@ TEST(places_are_asked_for_again)
     tinkc_text text = { 0 };
     tinkc_sampler *original = tinkc_sampler_new(w.client, &base, &w.err);
     assert_non_null(tinkc_sampler_export(original, &text, &w.err));
-    tinkc_sampler *copy =
-        tinkc_sampler_import(text.data,
-                             &(tinkc_client_options){ .allocator = &w.allocator,
-                                                      .transport = tinkc_mock_transport(w.mock),
-                                                      .clock = tinkc_mock_clock(w.mock) },
-                             &w.err);
+    tinkc_sampler *copy = tinkc_sampler_import(text.data,
+                                               &(tinkc_client_options){ .allocator = &w.allocator,
+                                                                        .transport = tinkc_mock_transport(w.mock),
+                                                                        .clock = tinkc_mock_clock(w.mock) },
+                                               &w.err);
     assert_ok(&w.err);
     assert_true(tinkc_mock_always(w.mock, NULL, API "join_sampling_session",
-                                  &(tinkc_mock_answer){ .body = "{\"client_counter\":1}" },
-                                  &w.err));
+                                  &(tinkc_mock_answer){ .body = "{\"client_counter\":1}" }, &w.err));
     for (int i = 0; i < 2; i++) {
         drought(&w, i == 0);
         assert_int_equal(end_of(&w, sample(&w, copy)), i == 0 ? TINKC_E_MEMORY : TINKC_OK);
@@ -272,9 +264,7 @@ TEST(reports_are_dropped)
     world w;
     begin(&w, "{}");
     tinkc_client *c = mock_client(
-        w.mock,
-        &(tinkc_client_options){ .allocator = &w.allocator, .telemetry = TINKC_TELEMETRY_ON },
-        &w.err);
+        w.mock, &(tinkc_client_options){ .allocator = &w.allocator, .telemetry = TINKC_TELEMETRY_ON }, &w.err);
     assert_true(tinkc_client_report(c, "early", NULL, TINKC_LOG_INFO, &w.err));
     drought(&w, true);
     advance(&w, 10000);

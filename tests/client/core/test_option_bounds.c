@@ -97,9 +97,9 @@ static const char *const too_empty[] = { "", NULL };
 #define USUAL        "\"temperature\":1.0,\"top_k\":-1,\"top_p\":1.0"
 
 /* max_tokens, temperature, top_p, top_k, and what else is given */
-#define ALL(m, t, p, k, ...)                                                                       \
-    {                                                                                              \
-        .max_tokens = (m), .temperature = (t), .top_p = (p), .top_k = (k), __VA_ARGS__             \
+#define ALL(m, t, p, k, ...)                                                                                           \
+    {                                                                                                                  \
+        .max_tokens = (m), .temperature = (t), .top_p = (p), .top_k = (k), __VA_ARGS__                                 \
     }
 #define WITH(...) ALL(-1, 1, 1, -1, __VA_ARGS__)
 static const struct {
@@ -156,12 +156,10 @@ static const struct {
 static void prompts_that_are_too_short(tinkc_sampler *s)
 {
     static const tinkc_sampling scored = WITH(.target_tokens = targets, .targets_each = 1),
-                                drawn = WITH(.prompt_alt_tokens = 1),
-                                empty = WITH(.stop = too_empty);
-    assert_why(tinkc_sample(s, ids, 1, 1, &scored, &err),
-               "target_tokens: the prompt must be two tokens or more", 100);
-    assert_why(tinkc_sample(s, ids, 1, 1, &drawn, &err),
-               "prompt_alt_tokens: the prompt must be two tokens or more", 101);
+                                drawn = WITH(.prompt_alt_tokens = 1), empty = WITH(.stop = too_empty);
+    assert_why(tinkc_sample(s, ids, 1, 1, &scored, &err), "target_tokens: the prompt must be two tokens or more", 100);
+    assert_why(tinkc_sample(s, ids, 1, 1, &drawn, &err), "prompt_alt_tokens: the prompt must be two tokens or more",
+               101);
     tinkc_future *f = tinkc_sample(s, ids, 2, 1, &drawn, &err);
     assert_why(f, NULL, 102);
     tinkc_future_free(f);
@@ -171,11 +169,9 @@ static void prompts_that_are_too_short(tinkc_sampler *s)
 
 TEST_WITH(sampling_options_have_bounds, setup, teardown)
 {
-    tinkc_sampler *s =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+    tinkc_sampler *s = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
     assert_ok(&err);
-    tinkc_mock_always(mock, NULL, "/api/v1/asample",
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/asample", &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
     for (size_t i = 0; i < sizeof sampling_rows / sizeof *sampling_rows; i++) {
         tinkc_future *f = tinkc_sample(s, ids, 4, 1, &sampling_rows[i].o, &err);
         assert_why(f, sampling_rows[i].why, i);
@@ -194,12 +190,10 @@ TEST_WITH(sampling_options_have_bounds, setup, teardown)
 /* Scores are one sample of one token, whichever way the prompt is given. */
 TEST_WITH(scores_are_one_sample, setup, teardown)
 {
-    tinkc_sampler *sampler =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+    tinkc_sampler *sampler = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
     tinkc_input *input = tinkc_input_new(client, &err);
     tinkc_input_add_tokens(input, ids, 4, &err);
-    tinkc_future *f[] = { tinkc_logprobs(sampler, ids, 4, &err),
-                          tinkc_logprobs_input(sampler, input, &err) };
+    tinkc_future *f[] = { tinkc_logprobs(sampler, ids, 4, &err), tinkc_logprobs_input(sampler, input, &err) };
     settle();
     assert_ok(&err);
     for (size_t i = 0; i < 2; i++) {
@@ -216,26 +210,21 @@ TEST_WITH(scores_are_one_sample, setup, teardown)
 /* A sampler of a trainer's weights repeats as its options say. */
 TEST_WITH(samplers_of_a_trainer_repeat, setup, teardown)
 {
-    tinkc_trainer *t =
-        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
+    tinkc_trainer *t = tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
     tinkc_retry_options retry = { .max_attempts = 2, .delay_base_ms = 3000, .has_jitter = true };
-    tinkc_future *f =
-        tinkc_trainer_open_sampler(t, &(tinkc_sampler_options){ .retry = &retry }, &err);
+    tinkc_future *f = tinkc_trainer_open_sampler(t, &(tinkc_sampler_options){ .retry = &retry }, &err);
     retry = (tinkc_retry_options){ .no_retries = true }; /* it has its own copy */
     assert_true(run_until_done(mock, f, 60000));
     tinkc_sampler *sampler = tinkc_future_sampler(f, 0, &err);
     tinkc_future_free(f);
     assert_ok(&err);
-    tinkc_mock_always(mock, NULL, "/api/v1/retrieve_future",
-                      &(tinkc_mock_answer){ .status = 410, .body = "{}" }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .status = 410, .body = "{}" }, &err);
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 1;
     f = tinkc_sample(sampler, ids, 4, 1, &o, &err);
     assert_true(run_until_done(mock, f, 60000));
     assert_int_equal(tinkc_mock_count(mock, "/api/v1/asample"), 2);
-    assert_int_equal(nth_request_ms(mock, "/api/v1/asample", 1) -
-                         nth_request_ms(mock, "/api/v1/asample", 0),
-                     3000);
+    assert_int_equal(nth_request_ms(mock, "/api/v1/asample", 1) - nth_request_ms(mock, "/api/v1/asample", 0), 3000);
     tinkc_future_free(f);
     tinkc_sampler_free(sampler);
     tinkc_trainer_free(t);
@@ -271,8 +260,7 @@ TEST_WITH(names_of_checkpoints, setup, teardown)
         { "a", { .reserved = { 0, 0, 1 } }, NULL, "reserved: must be zero" },
         { "a", { .reserved_bools = { [6] = true } }, NULL, "reserved: must be zero" },
     };
-    tinkc_trainer *t =
-        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
+    tinkc_trainer *t = tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
     assert_ok(&err);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_mock_forget(mock);
@@ -296,8 +284,7 @@ TEST_WITH(names_of_checkpoints, setup, teardown)
 TEST_WITH(search_options_have_bounds, setup, teardown)
 {
     static const char *const ten[] = { "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", NULL };
-    static const char *const eleven[] = { "1", "2", "3", "4",  "5",  "6",
-                                          "7", "8", "9", "10", "11", NULL };
+    static const char *const eleven[] = { "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", NULL };
     static const char *const none[] = { NULL }, *const odd[] = { "a", "b", "c", NULL };
     static const char *const pair[] = { "a", "b", NULL };
     static const struct {
@@ -341,8 +328,8 @@ TEST_WITH(search_options_have_bounds, setup, teardown)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_mock_forget(mock);
-        tinkc_mock_once(mock, NULL, "/api/v1/sessions/search",
-                        &(tinkc_mock_answer){ .body = "{\"sessions\":[]}" }, &err);
+        tinkc_mock_once(mock, NULL, "/api/v1/sessions/search", &(tinkc_mock_answer){ .body = "{\"sessions\":[]}" },
+                        &err);
         tinkc_search *s = tinkc_search_list(client, &rows[i].o, &err);
         if (s)
             (void)tinkc_search_next(s, &err);
@@ -355,8 +342,7 @@ TEST_WITH(search_options_have_bounds, setup, teardown)
     }
 }
 
-#define EVENT_TYPES                                                                                \
-    "event_type must be \"all\", \"checkpoints\", \"projects\", \"teams\" or \"organizations\""
+#define EVENT_TYPES "event_type must be \"all\", \"checkpoints\", \"projects\", \"teams\" or \"organizations\""
 
 TEST_WITH(an_audit_has_a_type_and_a_day, setup, teardown)
 {
@@ -515,8 +501,7 @@ TEST_WITH(numbers_of_a_client, setup, teardown)
             else
                 memcpy(at, &(int32_t){ (int32_t)values[k].value }, sizeof(int32_t));
             tinkc_client *c = mock_client(mock, &o, &err);
-            (void)snprintf(why, sizeof why, "%s: %s", rows[i].name,
-                           values[k].why ? values[k].why : "");
+            (void)snprintf(why, sizeof why, "%s: %s", rows[i].name, values[k].why ? values[k].why : "");
             assert_why(c, values[k].why ? why : NULL, i * 10 + k);
             tinkc_client_free(c);
         }
@@ -564,23 +549,18 @@ TEST_WITH(parts_of_a_client, setup, teardown)
                               offsetof(tinkc_clock, detach) };
         memcpy((char *)&clock + at[i], &none, sizeof none);
         assert_why(
-            tinkc_client_new(
-                &(tinkc_client_options){ .transport = tinkc_mock_transport(mock), .clock = &clock },
-                &err),
+            tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_mock_transport(mock), .clock = &clock }, &err),
             clocks, i);
     }
     for (size_t i = 0; i < 3; i++) {
-        tinkc_allocator a = { (void *(*)(size_t, void *))1,
-                              (void *(*)(void *, size_t, size_t, void *))1,
+        tinkc_allocator a = { (void *(*)(size_t, void *))1, (void *(*)(void *, size_t, size_t, void *))1,
                               (void (*)(void *, size_t, void *))1, NULL };
         void (*none)(void) = NULL;
         const size_t at[] = { offsetof(tinkc_allocator, alloc), offsetof(tinkc_allocator, resize),
                               offsetof(tinkc_allocator, release) };
         memcpy((char *)&a + at[i], &none, sizeof none);
         assert_why(
-            tinkc_client_new(
-                &(tinkc_client_options){ .transport = tinkc_mock_transport(mock), .allocator = &a },
-                &err),
+            tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_mock_transport(mock), .allocator = &a }, &err),
             allocators, i);
     }
 }
@@ -591,10 +571,10 @@ TEST_WITH(a_local_transport_sends_no_telemetry, setup, teardown)
     for (uint32_t local = 0; local < 2; local++) {
         tinkc_transport t = *tinkc_mock_transport(mock);
         t.flags = local ? TINKC_TRANSPORT_LOCAL : 0;
-        tinkc_client *c = tinkc_client_new(
-            &(tinkc_client_options){
-                .transport = &t, .clock = tinkc_mock_clock(mock), .telemetry = TINKC_TELEMETRY_ON },
-            &err);
+        tinkc_client *c = tinkc_client_new(&(tinkc_client_options){ .transport = &t,
+                                                                    .clock = tinkc_mock_clock(mock),
+                                                                    .telemetry = TINKC_TELEMETRY_ON },
+                                           &err);
         tinkc_mock_forget(mock);
         assert_string_equal(tinkc_client_session_id(c, 10000, &err), "mock-session-1");
         assert_ok(&err);

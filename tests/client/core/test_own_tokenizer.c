@@ -31,10 +31,8 @@ static int setup(void **state)
     x->client = mock_client(x->mock, &(tinkc_client_options){ .api_key = "tml-key" }, &x->err);
     unsetenv("HF_HUB_OFFLINE");
     unsetenv("HF_HUB_CACHE");
-    x->trainer =
-        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
-    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" },
-                                   &x->err);
+    x->trainer = tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
     assert_ok(&x->err);
     tinkc_mock_forget(x->mock);
     *state = x;
@@ -54,8 +52,7 @@ static int teardown(void **state)
 
 static void register_one(fixture *x, const char *model)
 {
-    tinkc_tokenizer *t =
-        tinkc_tokenizer_parse(tokenizer_json, strlen(tokenizer_json), NULL, 0, NULL, &x->err);
+    tinkc_tokenizer *t = tinkc_tokenizer_parse(tokenizer_json, strlen(tokenizer_json), NULL, 0, NULL, &x->err);
     assert_ok(&x->err);
     assert_true(tinkc_tokenizer_register(x->client, model, t, &x->err));
     tinkc_tokenizer_free(t);
@@ -101,20 +98,19 @@ TEST_WITH(models_without_a_tokenizer, setup, teardown)
           "the service does not say which model this is" },
         { "{\"model_id\":\"m\",\"model_data\":{\"model_name\":\"org/one\"}}", 200, TINKC_E_OFFLINE,
           "the tokenizer of org/one is not in " },
-        { "{\"model_id\":\"m\",\"model_data\":{\"model_name\":\"org/one\",\"tokenizer_id\":\"\"}}",
-          200, TINKC_E_OFFLINE, "the tokenizer of org/one is not in " },
+        { "{\"model_id\":\"m\",\"model_data\":{\"model_name\":\"org/one\",\"tokenizer_id\":\"\"}}", 200,
+          TINKC_E_OFFLINE, "the tokenizer of org/one is not in " },
         { "{\"model_id\":\"m\",\"model_data\":{\"model_name\":\"org/one\",\"tokenizer_id\":"
           "\"org/two\"}}",
           200, TINKC_E_OFFLINE, "the tokenizer of org/two is not in " },
-        { "{\"model_id\":\"m\",\"model_data\":{\"model_name\":\"org/one\",\"tokenizer_id\":\"t\"}}",
-          200, TINKC_E_OFFLINE, "the tokenizer of t is not in " },
+        { "{\"model_id\":\"m\",\"model_data\":{\"model_name\":\"org/one\",\"tokenizer_id\":\"t\"}}", 200,
+          TINKC_E_OFFLINE, "the tokenizer of t is not in " },
         { "{}", 404, TINKC_E_NOT_FOUND, "HTTP 404" },
     };
     fixture *x = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_mock_once(x->mock, NULL, API "get_info",
-                        &(tinkc_mock_answer){ .status = rows[i].status, .body = rows[i].body },
-                        &x->err);
+                        &(tinkc_mock_answer){ .status = rows[i].status, .body = rows[i].body }, &x->err);
         assert_ok(&x->err);
         assert_null(tinkc_trainer_tokenizer(x->trainer, &x->err));
         assert_int_equal(x->err.code, rows[i].code);
@@ -158,21 +154,18 @@ TEST_WITH(wrong_arguments_and_threads, setup, teardown)
     x->err = (tinkc_error){ 0 };
     for (int i = 0; i < 2; i++) {
         fixture own = { .err.code = TINKC_E_STATE }; /* nothing is asked yet */
-        tinkc_client *client = mock_client(x->mock,
-                                           &(tinkc_client_options){ .api_key = "tml-key",
-                                                                    .log = on_log,
-                                                                    .log_user = &own,
-                                                                    .log_level = TINKC_LOG_DEBUG },
-                                           &x->err);
-        tinkc_trainer *trainer =
-            tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
-        tinkc_sampler *sampler = tinkc_sampler_new(
-            client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
+        tinkc_client *client =
+            mock_client(x->mock,
+                        &(tinkc_client_options){
+                            .api_key = "tml-key", .log = on_log, .log_user = &own, .log_level = TINKC_LOG_DEBUG },
+                        &x->err);
+        tinkc_trainer *trainer = tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+        tinkc_sampler *sampler =
+            tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
         assert_ok(&x->err);
         tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
         own = (fixture){ .trainer = i ? NULL : trainer, .sampler = sampler };
-        tinkc_mock_once(x->mock, NULL, API "healthz", &(tinkc_mock_answer){ .status = 503 },
-                        &x->err);
+        tinkc_mock_once(x->mock, NULL, API "healthz", &(tinkc_mock_answer){ .status = 503 }, &x->err);
         tinkc_future *f = tinkc_health_check(client, &x->err); /* its next attempt is logged */
         assert_true(run_until_done(x->mock, f, 60000));
         tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);

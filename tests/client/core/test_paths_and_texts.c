@@ -51,8 +51,7 @@ TEST_WITH(errors_of_answers, begin_plain, end_fixture)
         memcpy(body, "{\"detail\":\"no\"", 14);
         body[len - 1] = '}';
         tkc_status_error(&err, 400, (tinkc_bytes){ (const unsigned char *)body, len }, false);
-        assert_string_equal(err.message,
-                            len <= 65536 ? "HTTP 400: no" : "HTTP 400: {\"detail\":\"no\"");
+        assert_string_equal(err.message, len <= 65536 ? "HTTP 400: no" : "HTTP 400: {\"detail\":\"no\"");
     }
 }
 
@@ -76,18 +75,18 @@ TEST_WITH(ids_in_paths_have_a_greatest_length, begin_plain, end_fixture)
     assert_true(tkc_path_ids_parse(path_of(text, LAST, "weights/", 3), &run_ids, &x->err));
     assert_int_equal(strlen(run_ids.run), LAST);
     assert_string_equal(run_ids.checkpoint, "weights/nnn");
-    refused(x, tkc_path_ids_parse(path_of(text, LAST + 1, "weights/", 3), &run_ids, &x->err),
-            TINKC_E_PATH, "path: a part of it is longer than 1023 bytes");
+    refused(x, tkc_path_ids_parse(path_of(text, LAST + 1, "weights/", 3), &run_ids, &x->err), TINKC_E_PATH,
+            "path: a part of it is longer than 1023 bytes");
     assert_true(tkc_path_ids_parse(path_of(text, 1, "weights/", LAST - 8), &run_ids, &x->err));
     assert_int_equal(strlen(run_ids.checkpoint), LAST);
-    refused(x, tkc_path_ids_parse(path_of(text, 1, "weights/", LAST - 7), &run_ids, &x->err),
-            TINKC_E_PATH, "path: a part of it is longer than 1023 bytes");
+    refused(x, tkc_path_ids_parse(path_of(text, 1, "weights/", LAST - 7), &run_ids, &x->err), TINKC_E_PATH,
+            "path: a part of it is longer than 1023 bytes");
     /* tinker://RUN/NAME stands for weights of a sampler */
     assert_true(tkc_path_ids_parse(path_of(text, 1, "", LAST - PREFIX), &run_ids, &x->err));
     assert_int_equal(strlen(run_ids.checkpoint), LAST);
     assert_memory_equal(run_ids.checkpoint, "sampler_weights/nnn", PREFIX + 3);
-    refused(x, tkc_path_ids_parse(path_of(text, 1, "", LAST - PREFIX + 1), &run_ids, &x->err),
-            TINKC_E_PATH, "path: longer than 1023 bytes");
+    refused(x, tkc_path_ids_parse(path_of(text, 1, "", LAST - PREFIX + 1), &run_ids, &x->err), TINKC_E_PATH,
+            "path: longer than 1023 bytes");
     assert_false(tkc_path_ids_parse("http://x", &run_ids, &x->err));
     assert_int_equal(x->err.code, TINKC_E_PATH);
 }
@@ -157,17 +156,15 @@ TEST_WITH(short_headers_and_repeated_tags, begin_plain, end_fixture)
         tinkc_client_free(c);
     }
     unsetenv("TINKER_TAGS");
-    tinkc_client *c = mock_client(
-        x->mock, &(tinkc_client_options){ .headers = PAIRS("X", "1", "Y-Z", "", "Last", "2") },
-        &x->err);
+    tinkc_client *c =
+        mock_client(x->mock, &(tinkc_client_options){ .headers = PAIRS("X", "1", "Y-Z", "", "Last", "2") }, &x->err);
     assert_ok(&x->err);
     assert_string_equal(header_of(c, "X"), "1");
     assert_string_equal(header_of(c, "Last"), "2");
     assert_null(header_of(c, "Y-Z"));
     tinkc_client_free(c);
     /* what is removed last leaves no trace, and nothing stands there twice */
-    c = mock_client(
-        x->mock, &(tinkc_client_options){ .headers = PAIRS("X", "1", "User-Agent", "") }, &x->err);
+    c = mock_client(x->mock, &(tinkc_client_options){ .headers = PAIRS("X", "1", "User-Agent", "") }, &x->err);
     assert_ok(&x->err);
     assert_null(header_of(c, "User-Agent"));
     for (size_t i = 0; c->headers[i]; i += 2)
@@ -176,30 +173,24 @@ TEST_WITH(short_headers_and_repeated_tags, begin_plain, end_fixture)
     tinkc_client_free(c);
     static const char *const bad[][2] = { { "", "v" }, { "a b", "v" }, { "a:", "v" }, { "a", "v\n" } };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        refused(
-            x,
-            mock_client(x->mock,
-                        &(tinkc_client_options){ .headers = PAIRS("A", "1", bad[i][0], bad[i][1]) },
-                        &x->err) != NULL,
-            TINKC_E_ARGUMENT, "headers: a name or value that no header can have");
+        refused(x,
+                mock_client(x->mock, &(tinkc_client_options){ .headers = PAIRS("A", "1", bad[i][0], bad[i][1]) },
+                            &x->err) != NULL,
+                TINKC_E_ARGUMENT, "headers: a name or value that no header can have");
 }
 
 /* A letter is a name. */
 TEST_WITH(names_of_a_letter, begin_plain, end_fixture)
 {
     fixture *x = *state;
-    tinkc_client *c = mock_client(
-        x->mock, &(tinkc_client_options){ .project_id = "p", .display_name = "d" }, &x->err);
+    tinkc_client *c = mock_client(x->mock, &(tinkc_client_options){ .project_id = "p", .display_name = "d" }, &x->err);
     assert_ok(&x->err);
     assert_string_equal(c->project_id, "p");
     assert_string_equal(c->display_name, "d");
     tinkc_client_free(c);
-    refused(x,
-            tinkc_sampler_open(x->client, &(tinkc_sampler_options){ .model_path = "x" }, &x->err) !=
-                NULL,
+    refused(x, tinkc_sampler_open(x->client, &(tinkc_sampler_options){ .model_path = "x" }, &x->err) != NULL,
             TINKC_E_PATH, "model_path: must begin with tinker://");
-    tinkc_future *f =
-        tinkc_sampler_open(x->client, &(tinkc_sampler_options){ .base_model = "b" }, &x->err);
+    tinkc_future *f = tinkc_sampler_open(x->client, &(tinkc_sampler_options){ .base_model = "b" }, &x->err);
     assert_ok(&x->err);
     tinkc_future_free(f);
     /* an address inside a query does not make a path an address */
@@ -208,13 +199,10 @@ TEST_WITH(names_of_a_letter, begin_plain, end_fixture)
     assert_ok(&x->err);
     assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     tinkc_future_free(f);
-    refused(x,
-            tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/q", .query = PAIRS("a") },
-                            &x->err) != NULL,
+    refused(x, tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/q", .query = PAIRS("a") }, &x->err) != NULL,
             TINKC_E_ARGUMENT, "query: \"a\" has no value");
     refused(x,
-            tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/q", .headers = PAIRS("a") },
-                            &x->err) != NULL,
+            tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/q", .headers = PAIRS("a") }, &x->err) != NULL,
             TINKC_E_ARGUMENT, "headers: \"a\" has no value");
 }
 
@@ -283,20 +271,17 @@ TEST_WITH(answers_that_are_not_there, begin_plain, end_fixture)
     tinkc_runs_free(NULL);
     tinkc_search_free(NULL);
     tinkc_deltas_free(NULL);
-    refused(x, tinkc_sampler_import(NULL, NULL, &x->err) != NULL, TINKC_E_ARGUMENT,
-            "exported: must not be NULL");
-    static const char *const parts[] = { "", ",\"sampler_id\":\"s\"",
-                                         ",\"sampler_id\":\"s\",\"session_id\":\"t\"",
-                                         ",\"session_id\":\"t\",\"config\":{}",
-                                         ",\"sampler_id\":\"s\",\"config\":{}" };
+    refused(x, tinkc_sampler_import(NULL, NULL, &x->err) != NULL, TINKC_E_ARGUMENT, "exported: must not be NULL");
+    static const char *const parts[] = { "", ",\"sampler_id\":\"s\"", ",\"sampler_id\":\"s\",\"session_id\":\"t\"",
+                                         ",\"session_id\":\"t\",\"config\":{}", ",\"sampler_id\":\"s\",\"config\":{}" };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         char text[100];
         (void)snprintf(text, sizeof text, "{\"tinkc\":1%s}", parts[i]);
         refused(x, tinkc_sampler_import(text, NULL, &x->err) != NULL, TINKC_E_ARGUMENT,
                 "exported: not from tinkc_sampler_export");
     }
-    refused(x, tinkc_checkpoint_copy(NULL, "tinker://r/weights/c", NULL, &x->err) != NULL,
-            TINKC_E_ARGUMENT, "client: must not be NULL");
+    refused(x, tinkc_checkpoint_copy(NULL, "tinker://r/weights/c", NULL, &x->err) != NULL, TINKC_E_ARGUMENT,
+            "client: must not be NULL");
     refused(x, tinkc_client_report(NULL, "e", NULL, TINKC_LOG_INFO, &x->err), TINKC_E_ARGUMENT,
             "client: must not be NULL");
     refused(x, tinkc_tokenizer_fetch(NULL, "m", NULL, NULL, &x->err) != NULL, TINKC_E_ARGUMENT,
@@ -310,8 +295,7 @@ TEST_WITH(the_last_and_the_next, begin_plain, end_fixture)
     fixture *x = *state;
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 2;
-    tinkc_sampler *s = tinkc_sampler_new(
-        x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
+    tinkc_sampler *s = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
     tinkc_future *f = tinkc_sample(s, prompt, 3, 2, &o, &x->err);
     const tinkc_samples *r = tinkc_future_samples(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
@@ -322,8 +306,7 @@ TEST_WITH(the_last_and_the_next, begin_plain, end_fixture)
     assert_ok(&x->err);
     tinkc_future_cancel(f);
     tinkc_future_free(f);
-    refused(x, tinkc_sample_input(s, NULL, 1, &o, &x->err) != NULL, TINKC_E_ARGUMENT,
-            "prompt: must not be empty");
+    refused(x, tinkc_sample_input(s, NULL, 1, &o, &x->err) != NULL, TINKC_E_ARGUMENT, "prompt: must not be empty");
     static const size_t numbers[] = { 0, (size_t)INT32_MAX + 1 };
     for (size_t i = 0; i < 2; i++)
         refused(x, tinkc_sample(s, prompt, 3, numbers[i], &o, &x->err) != NULL, TINKC_E_ARGUMENT,
@@ -331,9 +314,7 @@ TEST_WITH(the_last_and_the_next, begin_plain, end_fixture)
     tinkc_sampler_free(s);
     assert_true(tinkc_mock_once(
         x->mock, NULL, "/own",
-        &(tinkc_mock_answer){ .headers = PAIRS("A", "1", ":note", "2", "::", "3", "B", "4"),
-                              .body = "x" },
-        &x->err));
+        &(tinkc_mock_answer){ .headers = PAIRS("A", "1", ":note", "2", "::", "3", "B", "4"), .body = "x" }, &x->err));
     f = tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/own" }, &x->err);
     const tinkc_response *a = tinkc_future_response(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
@@ -369,19 +350,17 @@ TEST_WITH(clients_of_copies_open_nothing, begin_plain, end_fixture)
     fixture *x = *state;
     tinkc_client *c = mock_client(x->mock, NULL, &x->err);
     c->imported = true;
-    refused(x,
-            tinkc_sampler_open(c, &(tinkc_sampler_options){ .base_model = "m" }, &x->err) != NULL,
+    refused(x, tinkc_sampler_open(c, &(tinkc_sampler_options){ .base_model = "m" }, &x->err) != NULL,
             TINKC_E_NO_SESSION, "the client of an imported sampler opens no others");
-    refused(x, tinkc_trainer_open(c, &(tinkc_lora_options){ .base_model = "m" }, &x->err) != NULL,
-            TINKC_E_NO_SESSION, "the client of an imported sampler makes no trainers");
+    refused(x, tinkc_trainer_open(c, &(tinkc_lora_options){ .base_model = "m" }, &x->err) != NULL, TINKC_E_NO_SESSION,
+            "the client of an imported sampler makes no trainers");
     tinkc_client_free(c);
 }
 
 TEST_WITH(a_model_is_known_by_its_name_without_a_revision, begin_plain, end_fixture)
 {
     fixture *x = *state;
-    tinkc_trainer *t =
-        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    tinkc_trainer *t = tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
     assert_ok(&x->err);
     assert_string_equal(t->base_model, "mock/nano");
     static const struct {
@@ -413,12 +392,10 @@ TEST_WITH(a_model_is_known_by_its_name_without_a_revision, begin_plain, end_fixt
     for (size_t i = 0; i < 11; i++)
         recipients[i] = "age1x";
     tinkc_external_options o = { .recipients = recipients };
-    refused(x, tinkc_trainer_save_external(t, "a", &o, &x->err) != NULL, TINKC_E_ARGUMENT,
-            "recipients: more than 10");
+    refused(x, tinkc_trainer_save_external(t, "a", &o, &x->err) != NULL, TINKC_E_ARGUMENT, "recipients: more than 10");
     recipients[10] = NULL;
     recipients[9] = "";
-    refused(x, tinkc_trainer_save_external(t, "a", &o, &x->err) != NULL, TINKC_E_ARGUMENT,
-            "recipients: one is empty");
+    refused(x, tinkc_trainer_save_external(t, "a", &o, &x->err) != NULL, TINKC_E_ARGUMENT, "recipients: one is empty");
     recipients[9] = "y";
     tinkc_future_free(tinkc_trainer_save_external(t, "a", &o, &x->err));
     assert_ok(&x->err);

@@ -51,8 +51,7 @@ TEST(a_queue_delivers_what_it_was_given_and_wakes_its_descriptor)
     EXPECT(s, "a descriptor: 1; client/config; healthz; f: done; b: health_check is done; 0 and 1; "
               "0 and 0; taken away: 0; b: health_check is done; inside: queue: is being run "
               "already, around this very call; inside its own: 1");
-    assert_true(tinkc_mock_once(scene_mock(s), NULL, API "healthz",
-                                &(tinkc_mock_answer){ .delay_ms = 5 }, e));
+    assert_true(tinkc_mock_once(scene_mock(s), NULL, API "healthz", &(tinkc_mock_answer){ .delay_ms = 5 }, e));
     tinkc_future *late = tinkc_health_check(c, e);
     a.free_it = late;
     tinkc_future_on_done(late, q, on_done, &a, e);
@@ -64,9 +63,7 @@ TEST(a_queue_delivers_what_it_was_given_and_wakes_its_descriptor)
     settle(s);
     EXPECT(s, "healthz; 0 calls; +5 b: event 1, health_check; a: health_check is done; 2 calls");
     for (int i = 0; i < 4; i++) {
-        tinkc_mock_answer busy = { .status = 503,
-                                   .headers = PAIRS("Retry-After-Ms", "1"),
-                                   .delay_ms = 5 };
+        tinkc_mock_answer busy = { .status = 503, .headers = PAIRS("Retry-After-Ms", "1"), .delay_ms = 5 };
         assert_true(tinkc_mock_once(scene_mock(s), NULL, API "healthz", &busy, e));
         tinkc_future *g = tinkc_health_check(c, e);
         tinkc_future_on_event(g, q, i == 0 ? TINKC_EVENT_RETRY : UINT32_MAX, on_any_event, &a, e);

@@ -18,8 +18,7 @@ TEST(headers_that_no_header_can_be)
                                            { "a\r", "v" }, { "a", "v\nb: c" }, { "a", "v\rb" } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *const pairs[] = { "good", "one", rows[i][0], rows[i][1], NULL };
-        refused(&(tinkc_client_options){ .headers = pairs },
-                "headers: a name or value that no header can have");
+        refused(&(tinkc_client_options){ .headers = pairs }, "headers: a name or value that no header can have");
     }
 }
 
@@ -33,14 +32,12 @@ TEST(queries_have_a_length)
     text[MOST - 2] = '\0';
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-    tinkc_client *client =
-        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-key", .query = pairs }, &err);
+    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-key", .query = pairs }, &err);
     assert_ok(&err);
     tinkc_client_free(client);
     text[MOST - 2] = 'q';
     text[MOST - 1] = '\0';
-    assert_null(
-        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-key", .query = pairs }, &err));
+    assert_null(mock_client(mock, &(tinkc_client_options){ .api_key = "tml-key", .query = pairs }, &err));
     assert_true(err.code);
     tinkc_mock_free(mock);
 }

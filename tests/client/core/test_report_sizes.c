@@ -55,8 +55,7 @@ TEST_WITH(reports_at_the_end, begin_plain, end_fixture)
 TEST_WITH(reports_of_large_answers, begin_plain, end_fixture)
 {
     fixture *x = *state;
-    tinkc_client *c =
-        mock_client(x->mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON }, &x->err);
+    tinkc_client *c = mock_client(x->mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON }, &x->err);
     for (size_t n = 4095; n <= 4097; n++) {
         char body[4100];
         memset(body, 'x', n);
@@ -71,8 +70,7 @@ TEST_WITH(reports_of_large_answers, begin_plain, end_fixture)
         assert_int_equal(tinkc_mock_count(x->mock, API "telemetry"), sent + 1);
         const tinkc_request *r = nth_request(x->mock, API "telemetry", sent);
         assert_non_null(memmem(r->body.data, r->body.len, "user_error", 10));
-        assert_int_equal(memmem(r->body.data, r->body.len, "\"body\":\"xxxx", 12) != NULL,
-                         n <= 4096);
+        assert_int_equal(memmem(r->body.data, r->body.len, "\"body\":\"xxxx", 12) != NULL, n <= 4096);
     }
     tinkc_client_free(c);
 }
@@ -82,8 +80,7 @@ TEST_WITH(a_refused_stream_is_reported_with_its_answer, begin_plain, end_fixture
 {
     fixture *x = *state;
     char byte;
-    tinkc_client *c =
-        mock_client(x->mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON }, &x->err);
+    tinkc_client *c = mock_client(x->mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON }, &x->err);
     once(x, "/far", 403, "{\"detail\":\"no\",\"more\":\"details\"}");
     tinkc_stream *s = tinkc_stream_open(c, &(tinkc_http_options){ .path = "/far" }, &x->err);
     assert_int_equal(tinkc_stream_read(s, &byte, 1, PATIENCE_MS, &x->err), 0);

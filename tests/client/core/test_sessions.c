@@ -42,8 +42,7 @@ TEST(sessions_of_days)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-        tinkc_client *client =
-            mock_client(mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON }, &err);
+        tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON }, &err);
         assert_non_null(tinkc_client_session_id(client, PATIENCE_MS, &err));
         tinkc_mock_settle(mock, PATIENCE_MS, &err);
         tinkc_mock_advance(mock, rows[i].ms); /* in one step: no timer in between */
@@ -52,8 +51,7 @@ TEST(sessions_of_days)
         size_t n = tinkc_mock_count(mock, API "telemetry");
         const tinkc_request *last = n ? nth_request(mock, API "telemetry", n - 1) : NULL;
         assert_non_null(last);
-        assert_non_null(
-            memmem(last->body.data, last->body.len, rows[i].text, strlen(rows[i].text)));
+        assert_non_null(memmem(last->body.data, last->body.len, rows[i].text, strlen(rows[i].text)));
         assert_ok(&err);
         tinkc_client_free(client);
         tinkc_mock_free(mock);
@@ -66,8 +64,7 @@ TEST_WITH(copies_with_unknown_members, setup, end_fixture)
     fixture *x = *state;
     tinkc_text text = { 0 };
     char newer[4096];
-    tinkc_client_options options = { .transport = tinkc_mock_transport(x->mock),
-                                     .clock = tinkc_mock_clock(x->mock) };
+    tinkc_client_options options = { .transport = tinkc_mock_transport(x->mock), .clock = tinkc_mock_clock(x->mock) };
     const char *exported = tinkc_sampler_export(x->sampler, &text, &x->err);
     assert_ok(&x->err);
     assert_int_equal(exported[0], '{');

@@ -8,8 +8,7 @@
 
 static tinkc_future *open_one(scene *s)
 {
-    return tinkc_sampler_open(scene_client(s),
-                              &(tinkc_sampler_options){ .base_model = "mock/nano" }, scene_err(s));
+    return tinkc_sampler_open(scene_client(s), &(tinkc_sampler_options){ .base_model = "mock/nano" }, scene_err(s));
 }
 
 /* Everything that a client was given is sent: address, key, project, tags, metadata, headers of its own, query, limits. A header
@@ -21,8 +20,8 @@ TEST(options_are_sent)
                                      .project_id = "p-1",
                                      .tags = PAIRS("a", "b"),
                                      .user_metadata = PAIRS("k", "v", "l", ""),
-                                     .headers = PAIRS("X-Own", "1", "user-agent", "mine",
-                                                      "X-Stainless-OS", "", "Accept", "text/x"),
+                                     .headers = PAIRS("X-Own", "1", "user-agent", "mine", "X-Stainless-OS", "",
+                                                      "Accept", "text/x"),
                                      .query = PAIRS("q", "1 2", "r", "a&b"),
                                      .display_name = "a name",
                                      .connect_timeout_ms = 1234,
@@ -30,23 +29,20 @@ TEST(options_are_sent)
     scene *s = scene_new(TINKC_MOCK_SERVICE, &o);
     scene_shows(s, SHOW_BODIES);
     complete(s, "open", open_one(s));
-    EXPECT(
-        s,
-        "client/config?q=1+2&r=a%26b {silence 4321} {connect 1234} {to https://example.test/base/} "
-        "{user-agent: mine} {X-Own: 1} {no X-Stainless-OS} {\"sdk_version\":\"0.25.0\"}; "
-        "client/dynamic_config?q=1+2&r=a%26b {connect 1234} {to https://example.test/base/} "
-        "{user-agent: mine} {X-Own: 1} {no X-Stainless-OS} {\"sdk_version\":\"0.25.0\"}; "
-        "create_session?q=1+2&r=a%26b {silence 4321} {connect 1234} {to "
-        "https://example.test/base/} {user-agent: mine} {X-Own: 1} {no X-Stainless-OS} "
-        "{\"tags\":[\"a\",\"b\"],\"user_metadata\":{\"k\":\"v\",\"l\":\"\"},\"sdk_version\":\"0.25."
-        "0\",\"project_id\":\"p-1\",\"display_name\":\"a name\",\"type\":\"create_session\"}; "
-        "create_sampling_session?q=1+2&r=a%26b {silence 4321} {connect 1234} {to "
-        "https://example.test/base/} {user-agent: mine} {X-Own: 1} {no X-Stainless-OS} "
-        "{\"session_id\":\"mock-session\",\"sampling_session_seq_id\":0,\"base_model\":\"mock/"
-        "nano\",\"type\":\"create_sampling_session\"}; open: done");
+    EXPECT(s, "client/config?q=1+2&r=a%26b {silence 4321} {connect 1234} {to https://example.test/base/} "
+              "{user-agent: mine} {X-Own: 1} {no X-Stainless-OS} {\"sdk_version\":\"0.25.0\"}; "
+              "client/dynamic_config?q=1+2&r=a%26b {connect 1234} {to https://example.test/base/} "
+              "{user-agent: mine} {X-Own: 1} {no X-Stainless-OS} {\"sdk_version\":\"0.25.0\"}; "
+              "create_session?q=1+2&r=a%26b {silence 4321} {connect 1234} {to "
+              "https://example.test/base/} {user-agent: mine} {X-Own: 1} {no X-Stainless-OS} "
+              "{\"tags\":[\"a\",\"b\"],\"user_metadata\":{\"k\":\"v\",\"l\":\"\"},\"sdk_version\":\"0.25."
+              "0\",\"project_id\":\"p-1\",\"display_name\":\"a name\",\"type\":\"create_session\"}; "
+              "create_sampling_session?q=1+2&r=a%26b {silence 4321} {connect 1234} {to "
+              "https://example.test/base/} {user-agent: mine} {X-Own: 1} {no X-Stainless-OS} "
+              "{\"session_id\":\"mock-session\",\"sampling_session_seq_id\":0,\"base_model\":\"mock/"
+              "nano\",\"type\":\"create_sampling_session\"}; open: done");
     assert_string_equal(tinkc_client_base_url(scene_client(s)), "https://example.test/base/");
-    assert_string_equal(tinkc_client_session_id(scene_client(s), PATIENCE_MS, scene_err(s)),
-                        "mock-session-1");
+    assert_string_equal(tinkc_client_session_id(scene_client(s), PATIENCE_MS, scene_err(s)), "mock-session-1");
     complete(s, "health", tinkc_health_check(scene_client(s), scene_err(s)));
     EXPECT(s, "healthz?q=1+2&r=a%26b {silence 4321} {connect 1234} {to https://example.test/base/} "
               "{user-agent: mine} {X-Own: 1} {no X-Stainless-OS}; health: done");
@@ -204,12 +200,10 @@ TEST(a_refresh_that_fails_leaves_the_settings_as_they_were)
     answer(s, DYNAMIC, 200, "{\"refresh_interval_sec\":20}");
     scene_shows(s, SHOW_LOGS);
     live(s, 65000);
-    EXPECT(
-        s,
-        "+15000 client/dynamic_config; debug: settings could not be refreshed: HTTP 500; "
-        "+15000 client/dynamic_config; debug: settings could not be refreshed: JSON: no "
-        "value at byte 0; +15000 client/dynamic_config; debug: settings are now refreshed every 20 "
-        "s; +20000 client/dynamic_config; debug: settings are now refreshed every 15 s");
+    EXPECT(s, "+15000 client/dynamic_config; debug: settings could not be refreshed: HTTP 500; "
+              "+15000 client/dynamic_config; debug: settings could not be refreshed: JSON: no "
+              "value at byte 0; +15000 client/dynamic_config; debug: settings are now refreshed every 20 "
+              "s; +20000 client/dynamic_config; debug: settings are now refreshed every 15 s");
     scene_end(s);
 }
 
@@ -240,12 +234,10 @@ TEST(heartbeats_are_sent_every_10_s_and_their_failures_logged_after_two_minutes)
     answer_with(s, BEAT, &(outcome){ 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL });
     answer_always(s, BEAT, 200, "{}");
     live(s, 30000);
-    EXPECT(
-        s,
-        "+10000 session_heartbeat; [heartbeat elapsed 150000: connection refused]; warning: no "
-        "heartbeat of session mock-session for 150 s (connection refused): the connection may be "
-        "unreliable or the service down; the session will be ended; +10000 session_heartbeat; "
-        "[heartbeat elapsed 160000: heartbeats work again]; +10000 session_heartbeat");
+    EXPECT(s, "+10000 session_heartbeat; [heartbeat elapsed 150000: connection refused]; warning: no "
+              "heartbeat of session mock-session for 150 s (connection refused): the connection may be "
+              "unreliable or the service down; the session will be ended; +10000 session_heartbeat; "
+              "[heartbeat elapsed 160000: heartbeats work again]; +10000 session_heartbeat");
     scene_end(s);
 }
 
@@ -287,8 +279,7 @@ TEST(a_slow_heartbeat)
     complete(s, "open", open_one(s));
     scene_forget(s);
     scene_shows(s, SHOW_HEARTBEATS);
-    tinkc_mock_once(scene_mock(s), NULL, BEAT,
-                    &(tinkc_mock_answer){ .body = "{}", .delay_ms = 9000 }, scene_err(s));
+    tinkc_mock_once(scene_mock(s), NULL, BEAT, &(tinkc_mock_answer){ .body = "{}", .delay_ms = 9000 }, scene_err(s));
     live(s, 30000);
     EXPECT(s, "+10000 session_heartbeat; +19000 session_heartbeat");
     scene_end(s);

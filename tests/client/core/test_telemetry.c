@@ -18,10 +18,8 @@ static void open_world(world *w, int32_t telemetry)
 {
     *w = (world){ 0 };
     w->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w->err);
-    tinkc_mock_always(w->mock, "POST", TELEMETRY,
-                      &(tinkc_mock_answer){ .body = "{\"status\":\"accepted\"}" }, &w->err);
-    w->client = mock_client(
-        w->mock, &(tinkc_client_options){ .api_key = SECRET, .telemetry = telemetry }, &w->err);
+    tinkc_mock_always(w->mock, "POST", TELEMETRY, &(tinkc_mock_answer){ .body = "{\"status\":\"accepted\"}" }, &w->err);
+    w->client = mock_client(w->mock, &(tinkc_client_options){ .api_key = SECRET, .telemetry = telemetry }, &w->err);
     assert_ok(&w->err);
 }
 
@@ -143,13 +141,10 @@ TEST(the_queue_has_an_end)
     world w = { 0 };
     int kept = 0, said = 0;
     w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);
-    w.client =
-        mock_client(w.mock,
-                    &(tinkc_client_options){
-                        .telemetry = TINKC_TELEMETRY_ON, .log = count_room, .log_user = &said },
-                    &w.err);
-    tinkc_mock_always(w.mock, "POST", TELEMETRY,
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &w.err);
+    w.client = mock_client(
+        w.mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON, .log = count_room, .log_user = &said },
+        &w.err);
+    tinkc_mock_always(w.mock, "POST", TELEMETRY, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &w.err);
     for (int i = 0; i < 12000; i++)
         kept += tinkc_client_report(w.client, "tick", NULL, TINKC_LOG_DEBUG, &w.err);
     assert_ok(&w.err); /* dropping is not an error */
@@ -189,8 +184,8 @@ TEST(a_batch_waits_for_its_attempt)
     pass_ms(&w, 10000);
     assert_int_equal(sent(&w), 1);
     assert_true(tinkc_client_report(w.client, "second", NULL, TINKC_LOG_ERROR, &w.err));
-    tinkc_mock_once(w.mock, NULL, "/api/v1/training_runs/x*",
-                    &(tinkc_mock_answer){ .status = 404, .body = "{}" }, &w.err);
+    tinkc_mock_once(w.mock, NULL, "/api/v1/training_runs/x*", &(tinkc_mock_answer){ .status = 404, .body = "{}" },
+                    &w.err);
     tinkc_future *f = tinkc_run_get(w.client, "x", TINKC_OWNED, &w.err);
     assert_false(tinkc_future_wait(f, PATIENCE_MS, NULL));
     tinkc_future_free(f);
@@ -222,10 +217,8 @@ TEST(errors_are_told_at_once)
     world w;
     open_world(&w, TINKC_TELEMETRY_ON);
     tinkc_mock_always(w.mock, NULL, "/api/v1/training_runs/x*",
-                      &(tinkc_mock_answer){ .status = 404, .body = "{\"detail\":\"gone\"}" },
-                      &w.err);
-    tinkc_mock_always(w.mock, NULL, "/api/v1/training_runs/y*", &(tinkc_mock_answer){ .body = "[" },
-                      &w.err);
+                      &(tinkc_mock_answer){ .status = 404, .body = "{\"detail\":\"gone\"}" }, &w.err);
+    tinkc_mock_always(w.mock, NULL, "/api/v1/training_runs/y*", &(tinkc_mock_answer){ .body = "[" }, &w.err);
     tinkc_future *f = tinkc_run_get(w.client, "x", TINKC_OWNED, &w.err);
     assert_false(tinkc_future_wait(f, PATIENCE_MS, NULL));
     tinkc_future_free(f);
@@ -245,8 +238,8 @@ TEST(errors_are_told_at_once)
     assert_non_null(strstr(body(&w, 1), "\"event\":\"UNHANDLED_EXCEPTION\""));
     assert_non_null(strstr(body(&w, 1), "\"error_type\":\"TINKC_E_BAD_RESPONSE\""));
     /* What the caller ends himself is nobody's business. */
-    tinkc_mock_always(w.mock, NULL, "/api/v1/training_runs/z*",
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &w.err);
+    tinkc_mock_always(w.mock, NULL, "/api/v1/training_runs/z*", &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
+                      &w.err);
     f = tinkc_run_get(w.client, "z", TINKC_OWNED, &w.err);
     tinkc_future_cancel(f);
     tinkc_future_wait(f, PATIENCE_MS, NULL);
@@ -264,11 +257,9 @@ TEST(c49_two_clients_tell_their_own_story)
     static const char *const names[] = { "said-by-one", "said-by-two" };
     for (size_t i = 0; i < 2; i++) {
         char answer[100];
-        snprintf(answer, sizeof answer, "{\"session_id\":\"%s\",\"type\":\"create_session\"}",
-                 sessions[i]);
+        snprintf(answer, sizeof answer, "{\"session_id\":\"%s\",\"type\":\"create_session\"}", sessions[i]);
         open_world(&w[i], TINKC_TELEMETRY_ON);
-        tinkc_mock_always(w[i].mock, NULL, "/api/v1/create_session",
-                          &(tinkc_mock_answer){ .body = answer }, &w[i].err);
+        tinkc_mock_always(w[i].mock, NULL, "/api/v1/create_session", &(tinkc_mock_answer){ .body = answer }, &w[i].err);
     }
     for (size_t i = 0; i < 2; i++) {
         const char *id = tinkc_client_session_id(w[i].client, PATIENCE_MS, &w[i].err);
@@ -297,14 +288,12 @@ TEST(secrets_never_leave)
         "{\"detail\":\"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl\"}",
         "{\"detail\":\"see https://x/y?signature=deadbeefcafe&token=opensesame1\"}",
     };
-    static const char *const words[] = { "AbCdEfGhIj", "abcdefghijklmnop", "c2lnbmF0dXJl",
-                                         "opensesame1" };
+    static const char *const words[] = { "AbCdEfGhIj", "abcdefghijklmnop", "c2lnbmF0dXJl", "opensesame1" };
     world w;
     open_world(&w, TINKC_TELEMETRY_ON);
     for (size_t i = 0; i < 4; i++) {
         tinkc_mock_once(w.mock, NULL, "/api/v1/training_runs/x*",
-                        &(tinkc_mock_answer){ .status = i % 2 ? 422 : 403, .body = leaks[i] },
-                        &w.err);
+                        &(tinkc_mock_answer){ .status = i % 2 ? 422 : 403, .body = leaks[i] }, &w.err);
         tinkc_future *f = tinkc_run_get(w.client, "x", TINKC_OWNED, &w.err);
         assert_false(tinkc_future_wait(f, PATIENCE_MS, NULL));
         tinkc_future_free(f);
@@ -323,8 +312,7 @@ TEST(a_silent_endpoint_does_not_hold_the_close)
 {
     world w;
     open_world(&w, TINKC_TELEMETRY_ON);
-    tinkc_mock_always(w.mock, "POST", TELEMETRY,
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &w.err);
+    tinkc_mock_always(w.mock, "POST", TELEMETRY, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &w.err);
     assert_non_null(tinkc_client_session_id(w.client, PATIENCE_MS, &w.err));
     tinkc_client_close(w.client, 50, &w.err);
     assert_ok(&w.err);
@@ -348,8 +336,7 @@ TEST(wrong_reports_are_refused)
                  { "x", "{} {}", 0 }, { "x", NULL, 9 }, { "x", "{\"a\":}", 0 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
-        assert_false(
-            tinkc_client_report(w.client, rows[i].name, rows[i].data, rows[i].severity, &err));
+        assert_false(tinkc_client_report(w.client, rows[i].name, rows[i].data, rows[i].severity, &err));
         assert_int_equal(err.code, TINKC_E_ARGUMENT);
     }
     close_world(&w);
@@ -370,21 +357,16 @@ TEST(failed_calls_carry_their_fields)
 {
     static const char event[] = "InternalClientHolder.execute_with_retries.exception";
     static const char *const fields[][2] = {
-        { "\"is_retryable\":true,\"is_user_error\":false,\"attempt_count\":1,",
-          "\"elapsed_time\":0.0}" },
-        { "\"is_retryable\":true,\"is_user_error\":true,\"attempt_count\":2,",
-          "\"elapsed_time\":1.0}" },
-        { "\"is_retryable\":false,\"is_user_error\":true,\"attempt_count\":3,",
-          "\"elapsed_time\":3.0}" },
+        { "\"is_retryable\":true,\"is_user_error\":false,\"attempt_count\":1,", "\"elapsed_time\":0.0}" },
+        { "\"is_retryable\":true,\"is_user_error\":true,\"attempt_count\":2,", "\"elapsed_time\":1.0}" },
+        { "\"is_retryable\":false,\"is_user_error\":true,\"attempt_count\":3,", "\"elapsed_time\":3.0}" },
     };
     world w;
     open_world(&w, TINKC_TELEMETRY_ON);
-    tinkc_trainer *t =
-        tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
+    tinkc_trainer *t = tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
     static const int32_t statuses[] = { 500, 429, 422 };
     for (size_t i = 0; i < 3; i++)
-        tinkc_mock_once(w.mock, NULL, "/api/v1/save_weights",
-                        &(tinkc_mock_answer){ .status = statuses[i] }, &w.err);
+        tinkc_mock_once(w.mock, NULL, "/api/v1/save_weights", &(tinkc_mock_answer){ .status = statuses[i] }, &w.err);
     tinkc_future *f = tinkc_trainer_save(t, "a", NULL, &w.err);
     assert_true(run_until_done(w.mock, f, 60000));
     pass_ms(&w, 20000);
@@ -411,10 +393,8 @@ TEST(pauses_for_billing_are_not_told)
     world w;
     tinkc_adam adam = TINKC_ADAM_INIT;
     open_world(&w, TINKC_TELEMETRY_ON);
-    tinkc_trainer *t =
-        tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
-    tinkc_mock_once(w.mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .status = 402 },
-                    &w.err);
+    tinkc_trainer *t = tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
+    tinkc_mock_once(w.mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .status = 402 }, &w.err);
     tinkc_future *f = tinkc_optim_step(t, &adam, &w.err);
     assert_true(run_until_done(w.mock, f, 60000));
     assert_true(tinkc_future_wait(f, 0, &w.err));
@@ -476,9 +456,8 @@ TEST(lost_batches_are_logged)
     world w = { 0 };
     w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);
     tinkc_mock_always(w.mock, "POST", TELEMETRY, &(tinkc_mock_answer){ .status = 500 }, &w.err);
-    w.client = mock_client(
-        w.mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON, .log = count_warnings },
-        &w.err);
+    w.client =
+        mock_client(w.mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON, .log = count_warnings }, &w.err);
     atomic_store(&warnings, 0);
     /* The fifth is lost 59.999 s after the first, the tenth 60 s after the sixth. */
     static const int said[] = { 1, 1, 1, 1, 1, 2, 2, 2, 2, 3 };
@@ -486,8 +465,7 @@ TEST(lost_batches_are_logged)
         tinkc_client_report(w.client, "x", NULL, TINKC_LOG_INFO, &w.err);
         pass_ms(&w, 10000);
         for (size_t k = 0; k < 2; k++) {
-            assert_int_equal(tinkc_mock_settle(w.mock, PATIENCE_MS, &w.err),
-                             1000); /* the next attempt */
+            assert_int_equal(tinkc_mock_settle(w.mock, PATIENCE_MS, &w.err), 1000); /* the next attempt */
             pass_ms(&w, 1000);
         }
         pass_ms(&w, i == 3 ? 2999 : 3000);
@@ -495,8 +473,7 @@ TEST(lost_batches_are_logged)
         assert_int_equal(atomic_load(&warnings), said[i]);
     }
     for (size_t i = 0; i < 2; i++)
-        assert_int_equal(
-            nth_request_ms(w.mock, TELEMETRY, i + 1) - nth_request_ms(w.mock, TELEMETRY, i), 1000);
+        assert_int_equal(nth_request_ms(w.mock, TELEMETRY, i + 1) - nth_request_ms(w.mock, TELEMETRY, i), 1000);
     close_world(&w);
 }
 
@@ -510,28 +487,28 @@ TEST(failed_polls_carry_their_fields)
         { 429,
           0,
           "APIFuture.result_async.api_status_error",
-          { "\"status_code\":429,", "\"kind\":\"retry_with_backoff\",\"should_retry\":true,",
-            "\"is_user_error\":true,", "\"connection_error_retries\":0" } },
+          { "\"status_code\":429,", "\"kind\":\"retry_with_backoff\",\"should_retry\":true,", "\"is_user_error\":true,",
+            "\"connection_error_retries\":0" } },
         { 500,
           0,
           "APIFuture.result_async.api_status_error",
-          { "\"status_code\":500,", "\"kind\":\"retry\",\"should_retry\":true,",
-            "\"is_user_error\":false,", "\"elapsed_time\":0.25," } },
+          { "\"status_code\":500,", "\"kind\":\"retry\",\"should_retry\":true,", "\"is_user_error\":false,",
+            "\"elapsed_time\":0.25," } },
         { 404,
           0,
           "APIFuture.result_async.api_status_error",
-          { "\"status_code\":404,", "\"kind\":\"fatal\",\"should_retry\":false,",
-            "\"request_type\":\"OptimStep\",", "\"iteration\":0," } },
+          { "\"status_code\":404,", "\"kind\":\"fatal\",\"should_retry\":false,", "\"request_type\":\"OptimStep\",",
+            "\"iteration\":0," } },
         { 400,
           0,
           "APIFuture.result_async.api_status_error",
-          { "\"status_code\":400,", "\"kind\":\"retry_if_budget\",\"should_retry\":true,",
-            "\"is_user_error\":true,", "\"severity\":\"ERROR\"" } },
+          { "\"status_code\":400,", "\"kind\":\"retry_if_budget\",\"should_retry\":true,", "\"is_user_error\":true,",
+            "\"severity\":\"ERROR\"" } },
         { 408,
           0,
           "APIFuture.result_async.api_status_error",
-          { "\"status_code\":408,", "\"kind\":\"retry\",\"should_retry\":true,",
-            "\"is_user_error\":false,", "\"severity\":\"WARNING\"" } },
+          { "\"status_code\":408,", "\"kind\":\"retry\",\"should_retry\":true,", "\"is_user_error\":false,",
+            "\"severity\":\"WARNING\"" } },
         { 410,
           0,
           "APIFuture.result_async.api_status_error",
@@ -540,28 +517,26 @@ TEST(failed_polls_carry_their_fields)
         { 499,
           0,
           "APIFuture.result_async.api_status_error",
-          { "\"status_code\":499,", "\"kind\":\"fatal\",\"should_retry\":false,",
-            "\"is_user_error\":true,", "\"severity\":\"ERROR\"" } },
+          { "\"status_code\":499,", "\"kind\":\"fatal\",\"should_retry\":false,", "\"is_user_error\":true,",
+            "\"severity\":\"ERROR\"" } },
         { 599,
           0,
           "APIFuture.result_async.api_status_error",
-          { "\"status_code\":599,", "\"kind\":\"retry\",\"should_retry\":true,",
-            "\"is_user_error\":false,", "\"severity\":\"WARNING\"" } },
+          { "\"status_code\":599,", "\"kind\":\"retry\",\"should_retry\":true,", "\"is_user_error\":false,",
+            "\"severity\":\"WARNING\"" } },
         { 0,
           TINKC_FAULT_REFUSED,
           "APIFuture.result_async.connection_error",
-          { "\"status_code\":0,", "\"kind\":\"retry_with_backoff\",",
-            "\"detail\":\"connection refused", "\"bad_request_retries\":0," } },
+          { "\"status_code\":0,", "\"kind\":\"retry_with_backoff\",", "\"detail\":\"connection refused",
+            "\"bad_request_retries\":0," } },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         world w;
         open_world(&w, TINKC_TELEMETRY_ON);
         tinkc_adam adam = TINKC_ADAM_INIT;
-        tinkc_trainer *t =
-            tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
+        tinkc_trainer *t = tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
         tinkc_mock_once(w.mock, NULL, "/api/v1/retrieve_future",
-                        &(tinkc_mock_answer){
-                            .status = cases[i].status, .fault = cases[i].fault, .delay_ms = 250 },
+                        &(tinkc_mock_answer){ .status = cases[i].status, .fault = cases[i].fault, .delay_ms = 250 },
                         &w.err);
         tinkc_future *f = tinkc_optim_step(t, &adam, &w.err);
         assert_true(run_until_done(w.mock, f, 60000));
@@ -591,26 +566,21 @@ TEST(failed_polls_count_those_before)
         { 400,
           0,
           { "\"iteration\":1,", "\"bad_request_retries\":1,\"connection_error_retries\":0",
-            "\"request_id\":\"mock-session-1:train:0:1\"",
-            "\"exception_type\":\"TINKC_E_BAD_REQUEST\"" } },
+            "\"request_id\":\"mock-session-1:train:0:1\"", "\"exception_type\":\"TINKC_E_BAD_REQUEST\"" } },
         { 0,
           TINKC_FAULT_REFUSED,
           { "\"iteration\":1,", "\"bad_request_retries\":0,\"connection_error_retries\":1",
-            "\"request_id\":\"mock-session-1:train:0:1\"",
-            "\"exception_type\":\"TINKC_E_CONNECTION\"" } },
+            "\"request_id\":\"mock-session-1:train:0:1\"", "\"exception_type\":\"TINKC_E_CONNECTION\"" } },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         world w;
         tinkc_adam adam = TINKC_ADAM_INIT;
         open_world(&w, TINKC_TELEMETRY_ON);
-        tinkc_trainer *t =
-            tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
+        tinkc_trainer *t = tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
         for (int k = 0; k < 2; k++)
-            tinkc_mock_once(w.mock, NULL, "/api/v1/retrieve_future",
-                            &(tinkc_mock_answer){ .status = cases[i].status,
-                                                  .fault = cases[i].fault,
-                                                  .body = "<html>" },
-                            &w.err);
+            tinkc_mock_once(
+                w.mock, NULL, "/api/v1/retrieve_future",
+                &(tinkc_mock_answer){ .status = cases[i].status, .fault = cases[i].fault, .body = "<html>" }, &w.err);
         tinkc_future *f = tinkc_optim_step(t, &adam, &w.err);
         assert_true(run_until_done(w.mock, f, 60000));
         assert_true(tinkc_future_wait(f, 0, &w.err));
@@ -635,20 +605,16 @@ TEST(failures_have_a_severity)
         int32_t status, fault;
         const char *severity, *fields;
     } rows[] = {
-        { 500, 0, "WARNING",
-          "TINKC_E_SERVER\",\"status_code\":500,\"is_retryable\":true,\"is_user_error\":false" },
-        { 403, 0, "WARNING",
-          "TINKC_E_FORBIDDEN\",\"status_code\":403,\"is_retryable\":false,\"is_user_error\":true" },
+        { 500, 0, "WARNING", "TINKC_E_SERVER\",\"status_code\":500,\"is_retryable\":true,\"is_user_error\":false" },
+        { 403, 0, "WARNING", "TINKC_E_FORBIDDEN\",\"status_code\":403,\"is_retryable\":false,\"is_user_error\":true" },
         { 429, 0, "WARNING",
           "TINKC_E_RATE_LIMITED\",\"status_code\":429,\"is_retryable\":true,\"is_user_error\":"
           "true" },
         { 408, 0, "WARNING",
           "TINKC_E_REQUEST_TIMEOUT\",\"status_code\":408,\"is_retryable\":true,\"is_user_error\":"
           "false" },
-        { 0, TINKC_FAULT_REFUSED, "WARNING",
-          "TINKC_E_CONNECTION\",\"is_retryable\":true,\"is_user_error\":false" },
-        { 302, 0, "ERROR",
-          "TINKC_E_HTTP\",\"status_code\":302,\"is_retryable\":false,\"is_user_error\":false" },
+        { 0, TINKC_FAULT_REFUSED, "WARNING", "TINKC_E_CONNECTION\",\"is_retryable\":true,\"is_user_error\":false" },
+        { 302, 0, "ERROR", "TINKC_E_HTTP\",\"status_code\":302,\"is_retryable\":false,\"is_user_error\":false" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         world w;
@@ -656,8 +622,7 @@ TEST(failures_have_a_severity)
         tinkc_trainer *trainer =
             tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
         tinkc_mock_once(w.mock, NULL, "/api/v1/save_weights",
-                        &(tinkc_mock_answer){ .status = rows[i].status, .fault = rows[i].fault },
-                        &w.err);
+                        &(tinkc_mock_answer){ .status = rows[i].status, .fault = rows[i].fault }, &w.err);
         tinkc_future *f = tinkc_trainer_save(trainer, "a", NULL, &w.err);
         assert_true(run_until_done(w.mock, f, 60000));
         pass_ms(&w, 20000);
@@ -665,8 +630,7 @@ TEST(failures_have_a_severity)
         const char *before = at;
         while (before && strncmp(before, "\"severity\":\"", 12) != 0)
             before--;
-        if (!at || !strstr(at, rows[i].fields) ||
-            strncmp(before + 12, rows[i].severity, strlen(rows[i].severity)) != 0)
+        if (!at || !strstr(at, rows[i].fields) || strncmp(before + 12, rows[i].severity, strlen(rows[i].severity)) != 0)
             fail_msg("row %zu: %.500s", i, at ? at : "nothing");
         tinkc_future_free(f);
         tinkc_trainer_free(trainer);

@@ -61,9 +61,7 @@ TEST(a_token_takes_the_place_of_the_key)
     answer_with(s, TOKEN, &(outcome){ 500, 0, "Retry-After", "2", "" });
     answer(s, TOKEN, 200, token_for(s, 3600, "one"));
     complete(s, "health", tinkc_health_check(scene_client(s), scene_err(s)));
-    EXPECT(
-        s,
-        "client/config; auth/token; +2000 auth/token again (1); healthz {token one}; health: done");
+    EXPECT(s, "client/config; auth/token; +2000 auth/token again (1); healthz {token one}; health: done");
     answer(s, TOKEN, 401, "{\"detail\":\"no\"}");
     answer(s, TOKEN, 200, "{\"jwt\":\"\"}");
     answer(s, TOKEN, 200, token_for(s, 3600, "two"));
@@ -129,8 +127,7 @@ TEST(a_first_exchange_is_repeated)
     answer(s, TOKEN, 500, "");
     answer(s, TOKEN, 200, token_for(s, 3600, "one"));
     complete(s, "health", tinkc_health_check(scene_client(s), scene_err(s)));
-    EXPECT(s,
-           "client/config; auth/token; +1000 auth/token again; healthz {token one}; health: done");
+    EXPECT(s, "client/config; auth/token; +1000 auth/token again; healthz {token one}; health: done");
     scene_end(s);
 }
 
@@ -138,13 +135,11 @@ TEST(a_key_that_is_a_token_is_exchanged_whatever_the_settings_prefer)
 {
     const tinkc_client_options o = { .api_key = "eyJhIjoxfQ.e30.x" };
     scene *s = scene_new(TINKC_MOCK_SERVICE, &o);
-    answer_always(s, CONFIG, 200,
-                  "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}");
+    answer_always(s, CONFIG, 200, "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}");
     answer(s, TOKEN, 200, token_for(s, 3600, "one"));
     complete(s, "health", tinkc_health_check(scene_client(s), scene_err(s)));
     EXPECT(s, "client/config; auth/token; healthz {token one}; health: done");
-    assert_string_equal(request_header(nth_request(scene_mock(s), TOKEN, 0), "X-API-Key"),
-                        o.api_key);
+    assert_string_equal(request_header(nth_request(scene_mock(s), TOKEN, 0), "X-API-Key"), o.api_key);
     scene_end(s);
 }
 
@@ -172,14 +167,11 @@ TEST(tokens_of_somebody_else)
         { { 403, 0, NULL, NULL, "{\"detail\":\"no\"}" },
           "auth/token {X-API-Key: theirs}; from: FORBIDDEN 403 \"HTTP 403: no\"" },
     };
-    const tinkc_client_options o = { .api_key = "tml-key",
-                                     .max_retries = 1,
-                                     .retry_window_ms = 1500 };
+    const tinkc_client_options o = { .api_key = "tml-key", .max_retries = 1, .retry_window_ms = 1500 };
     const tinkc_state_options from = { .path = "tinker://r/weights/c", .access_token = "theirs" };
     scene *s = scene_new(TINKC_MOCK_SERVICE, &o);
     answer_always(s, CONFIG, 200, EXCHANGES);
-    answer_always(s, API "weights_info", 200,
-                  "{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":4}");
+    answer_always(s, API "weights_info", 200, "{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":4}");
     for (size_t i = 0; i < LEN(rows); i++) {
         scene_renew(s, &o);
         answer(s, TOKEN, 200, token_for(s, 3600, "own"));

@@ -50,10 +50,8 @@ TEST(through_a_socket)
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/s", folder);
     stub_server *server = stub_start(path, serve, &s);
-    assert_true(ask((tinkc_client_options){ .base_url = "http://service.invalid",
-                                            .proxy = "",
-                                            .unix_socket = path },
-                    &err));
+    assert_true(
+        ask((tinkc_client_options){ .base_url = "http://service.invalid", .proxy = "", .unix_socket = path }, &err));
     assert_ok(&err);
     assert_string_equal(s.path, "/api/v1/healthz");
     stub_stop(server);
@@ -66,9 +64,7 @@ TEST(through_a_proxy)
     seen s = { 0 };
     tinkc_error err = { 0 };
     stub_server *server = stub_start(NULL, serve, &s);
-    assert_true(ask(
-        (tinkc_client_options){ .base_url = "http://service.invalid", .proxy = stub_url(server) },
-        &err));
+    assert_true(ask((tinkc_client_options){ .base_url = "http://service.invalid", .proxy = stub_url(server) }, &err));
     assert_ok(&err);
     assert_string_equal(s.path, "http://service.invalid/api/v1/healthz");
     stub_stop(server);
@@ -82,10 +78,8 @@ TEST(with_other_certificates)
     char url[60];
     stub_server *server = stub_start(NULL, serve, &s);
     (void)snprintf(url, sizeof url, "https://127.0.0.1:%d", stub_port(server));
-    assert_false(ask((tinkc_client_options){ .base_url = url,
-                                             .proxy = "",
-                                             .ca_file = "/tmp/tinkc-no-such-file.pem" },
-                     &err));
+    assert_false(
+        ask((tinkc_client_options){ .base_url = url, .proxy = "", .ca_file = "/tmp/tinkc-no-such-file.pem" }, &err));
     assert_non_null(strstr(err.message, "the file of authorities is unusable"));
     assert_non_null(strstr(err.message, "tinkc-no-such-file.pem"));
     assert_int_equal(stub_requests(server), 0);
@@ -95,8 +89,7 @@ TEST(with_other_certificates)
 TEST(so_many_connections)
 {
     tinkc_error err = { 0 };
-    tinkc_client *client = make(
-        (tinkc_client_options){ .base_url = "http://127.0.0.1:1", .max_connections = 7 }, &err);
+    tinkc_client *client = make((tinkc_client_options){ .base_url = "http://127.0.0.1:1", .max_connections = 7 }, &err);
     assert_int_equal(client->http->max_connections, 7);
     tinkc_client_free(client);
 }

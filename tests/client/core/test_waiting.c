@@ -27,8 +27,7 @@ static int setup(void **state)
     client = mock_client(mock, NULL, &err);
     trainer = tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
     tinkc_retry_options retry = { .has_jitter = true };
-    sampler = tinkc_sampler_new(
-        client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = &retry }, &err);
+    sampler = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = &retry }, &err);
     tinkc_mock_forget(mock);
     return err.code;
 }
@@ -60,9 +59,7 @@ static const char *status_of(tinkc_future *f)
 
 static void once(const char *path, int32_t status, const char *const *headers, const char *body)
 {
-    tinkc_mock_once(mock, NULL, path,
-                    &(tinkc_mock_answer){ .status = status, .headers = headers, .body = body },
-                    &err);
+    tinkc_mock_once(mock, NULL, path, &(tinkc_mock_answer){ .status = status, .headers = headers, .body = body }, &err);
 }
 
 static tinkc_future *sample_one(void)
@@ -95,8 +92,7 @@ TEST_WITH(samples_in_trouble, setup, teardown)
 
 TEST_WITH(archives_that_are_packed, setup, teardown)
 {
-    once("/api/v1/training_runs/r/checkpoints/weights/a/archive", 503, NULL,
-         "{\"detail\":\"busy\"}");
+    once("/api/v1/training_runs/r/checkpoints/weights/a/archive", 503, NULL, "{\"detail\":\"busy\"}");
     tinkc_future *f = tinkc_checkpoint_archive(client, "tinker://r/weights/a", &err);
     assert_string_equal(status_of(f), "the service is packing the archive");
     tinkc_future_free(f);
@@ -179,8 +175,7 @@ TEST_WITH(the_one_that_completes, setup, teardown)
     tinkc_adam adam = TINKC_ADAM_INIT;
     tinkc_mock_always(mock, NULL, POLL, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
     tinkc_mock_always(mock, NULL, "/api/v1/healthz",
-                      &(tinkc_mock_answer){ .body = "{\"status\":\"ok\"}", .delay_ms = 1000 },
-                      &err);
+                      &(tinkc_mock_answer){ .body = "{\"status\":\"ok\"}", .delay_ms = 1000 }, &err);
     tinkc_future *step = tinkc_optim_step(trainer, &adam, &err);
     for (size_t k = 0; k < 3; k++) {
         waiter w = { 0 };
@@ -213,11 +208,9 @@ TEST_WITH(the_one_that_completes, setup, teardown)
 TEST_WITH(waiting_for_all, setup, teardown)
 {
     tinkc_mock_always(mock, NULL, "/api/v1/healthz",
-                      &(tinkc_mock_answer){ .body = "{\"status\":\"ok\"}", .delay_ms = 1000 },
-                      &err);
+                      &(tinkc_mock_answer){ .body = "{\"status\":\"ok\"}", .delay_ms = 1000 }, &err);
     once("/api/v1/get_server_capabilities", 404, NULL, "{\"detail\":\"none\"}");
-    tinkc_future *all[4] = { tinkc_capabilities_get(client, &err), NULL,
-                             tinkc_health_check(client, &err), NULL };
+    tinkc_future *all[4] = { tinkc_capabilities_get(client, &err), NULL, tinkc_health_check(client, &err), NULL };
     for (int64_t timeout = 0; timeout < 2; timeout++) {
         assert_false(tinkc_future_wait_all(all, 4, timeout, &err));
         assert_int_equal(err.code, TINKC_E_TIMEOUT);

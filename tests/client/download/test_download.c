@@ -43,8 +43,8 @@ static void serve_bytes(service *s, const stub_request *r, stub_answer *a)
         from = (size_t)strtoull(range + 6, NULL, 10);
         s->ranges++;
         a->status = 206;
-        snprintf(s->headers, sizeof s->headers, "Content-Range: bytes %zu-%zu/%zu\r\n", from,
-                 s->archive.len - 1, s->archive.len);
+        snprintf(s->headers, sizeof s->headers, "Content-Range: bytes %zu-%zu/%zu\r\n", from, s->archive.len - 1,
+                 s->archive.len);
     }
     if (s->etag)
         strcat(s->headers, s->etag);
@@ -72,8 +72,7 @@ static void serve(const stub_request *r, stub_answer *a, void *user)
             a->status = 404;
             return;
         }
-        snprintf(s->url, sizeof s->url, "Location: %s/store/a.tar?sig=%d\r\n", stub_url(server),
-                 s->archives);
+        snprintf(s->url, sizeof s->url, "Location: %s/store/a.tar?sig=%d\r\n", stub_url(server), s->archives);
         a->status = 302;
         a->headers = s->url;
     } else if (strstr(r->path, "/store/")) {
@@ -106,11 +105,10 @@ static void open_world(world *w)
     server = stub_start(NULL, serve, &w->s);
     snprintf(w->dir, sizeof w->dir, "/tmp/tinkc-download-XXXXXX");
     assert_non_null(mkdtemp(w->dir));
-    w->client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
-                                                          .base_url = stub_url(server),
-                                                          .proxy = "",
-                                                          .telemetry = TINKC_TELEMETRY_OFF },
-                                 &w->err);
+    w->client = tinkc_client_new(
+        &(tinkc_client_options){
+            .api_key = "tml-test", .base_url = stub_url(server), .proxy = "", .telemetry = TINKC_TELEMETRY_OFF },
+        &w->err);
     assert_ok(&w->err);
 }
 
@@ -121,10 +119,8 @@ static void close_world(world *w)
     stub_stop(server);
     free(w->s.archive.data);
     /* A worker whose client and future are both gone may still be writing down where it stopped. */
-    snprintf(
-        command, sizeof command,
-        "for i in 1 2 3 4 5 6 7 8 9; do rm -rf %s 2>/dev/null && exit 0; sleep 0.1; done; exit 1",
-        w->dir);
+    snprintf(command, sizeof command,
+             "for i in 1 2 3 4 5 6 7 8 9; do rm -rf %s 2>/dev/null && exit 0; sleep 0.1; done; exit 1", w->dir);
     assert_int_equal(system(command), 0);
 }
 
@@ -207,9 +203,8 @@ TEST(nothing_stays_of_what_is_missing)
     w.s.missing = true;
     snprintf(deep, sizeof deep, "%s/new/deeper/", w.dir);
     for (int i = 0; i < 2; i++) {
-        tinkc_future *f =
-            tinkc_checkpoint_download(w.client, "tinker://run:train:0/weights/gone",
-                                      &(tinkc_download_options){ .dir = deep }, &w.err);
+        tinkc_future *f = tinkc_checkpoint_download(w.client, "tinker://run:train:0/weights/gone",
+                                                    &(tinkc_download_options){ .dir = deep }, &w.err);
         assert_false(tinkc_future_wait(f, PATIENCE_MS, &w.err));
         tinkc_future_free(f);
         assert_int_equal(w.err.code, TINKC_E_NOT_FOUND);
@@ -472,8 +467,7 @@ TEST(stopping_is_quick)
         tinkc_error err = { 0 };
         open_world(&w);
         w.s.breaks = 100, w.s.behaviour = STUB_SILENT, w.s.break_at = 5000;
-        tinkc_future *f = tinkc_checkpoint_download(
-            w.client, PATH, &(tinkc_download_options){ .dir = w.dir }, &w.err);
+        tinkc_future *f = tinkc_checkpoint_download(w.client, PATH, &(tinkc_download_options){ .dir = w.dir }, &w.err);
         int64_t done = 0;
         while (done == 0 && !tinkc_future_wait(f, 5, NULL))
             tinkc_future_progress(f, &done, NULL);

@@ -30,8 +30,7 @@ TEST(a_file_has_the_name_at_the_end_of_its_address)
     for (size_t i = 0; i < 2 * LEN(rows); i++) {
         char wanted[200];
         const char *name = i % 2 ? rows[i / 2].portable : rows[i / 2].name;
-        (void)snprintf(wanted, sizeof wanted, "%s; done; ./%s: 1 bytes, 1 file; %s=1",
-                       rows[i / 2].request, name, name);
+        (void)snprintf(wanted, sizeof wanted, "%s; done; ./%s: 1 bytes, 1 file; %s=1", rows[i / 2].request, name, name);
         fetch_url(s, rows[i / 2].url, (tinkc_download_options){ .portable_names = i % 2 });
         EXPECT_ROW(s, i / 2, wanted);
         clean_folder();
@@ -57,8 +56,7 @@ static bool take_all(void *user, const void *data, size_t len)
 
 TEST(options_that_contradict_each_other_are_refused)
 {
-    static const char write[] =
-        "write takes the bytes: dir, name, flat and replace have no meaning";
+    static const char write[] = "write takes the bytes: dir, name, flat and replace have no meaning";
     static const char fd[] = "fd takes the bytes: dir, name, flat and replace have no meaning";
     static const char name[] = "name is not the name of a file";
     static const char reserved[] = "download options: reserved must be zero";
@@ -86,8 +84,7 @@ TEST(options_that_contradict_each_other_are_refused)
     scene *s = download_begin();
     for (size_t i = 0; i < LEN(rows); i++) {
         char wanted[200];
-        (void)snprintf(wanted, sizeof wanted, "ARGUMENT \"%s\"; nothing on the disk",
-                       rows[i].cause);
+        (void)snprintf(wanted, sizeof wanted, "ARGUMENT \"%s\"; nothing on the disk", rows[i].cause);
         fetch_url(s, URL, rows[i].o);
         EXPECT_ROW(s, i, wanted);
     }
@@ -206,8 +203,7 @@ TEST(a_disk_that_is_full_in_the_middle_of_a_large_file_is_named)
     for (int i = 0; i < 4; i++) {
         serve_once(s, 200, NULL, t.data, t.len);
         limit_files(1000);
-        (void)fetch_quietly(s, CHECKPOINT,
-                            (tinkc_download_options){ .keep_archive = i & 1, .no_digests = i & 2 });
+        (void)fetch_quietly(s, CHECKPOINT, (tinkc_download_options){ .keep_archive = i & 1, .no_digests = i & 2 });
         limit_files(0);
         EXPECT_ROW(s, (size_t)i,
                    i & 1 ? "./r_weights_c.tar.partial: File too large"
@@ -229,8 +225,8 @@ TEST(a_folder_in_the_place_of_the_state_is_an_error)
 }
 
 /* Whatever call of the system fails: the download fails or succeeds, and the next one succeeds. */
-static size_t fail_each(scene *s, const char *call, const char *path, bool resumed,
-                        tinkc_download_options o, size_t *refused)
+static size_t fail_each(scene *s, const char *call, const char *path, bool resumed, tinkc_download_options o,
+                        size_t *refused)
 {
     size_t n = 0;
     for (int nth = 1, failed = 1; failed; nth++, n++) {
@@ -248,8 +244,7 @@ static size_t fail_each(scene *s, const char *call, const char *path, bool resum
         *refused += !succeeded;
         if (!succeeded)
             assert_true(fetch_quietly(s, path, o));
-        assert_true(access("r_weights_c", F_OK) == 0 || access("r_weights_c.tar", F_OK) == 0 ||
-                    o.flat);
+        assert_true(access("r_weights_c", F_OK) == 0 || access("r_weights_c.tar", F_OK) == 0 || o.flat);
         clean_folder();
         assert_true(n < 100);
     }
@@ -275,8 +270,7 @@ TEST(after_any_call_that_fails_the_next_download_succeeds)
     tar t = large_archive(3000);
     tinkc_mock_answer all = { .headers = PAIRS("ETag", "e"), .body = t.data, .body_len = t.len };
     assert_true(tinkc_mock_always(scene_mock(s), NULL, "/x", &all, scene_err(s)));
-    answer_always(s, LINKS, 200,
-                  "{\"urls\":{\"d/e/b\":\"" URL "\"},\"expires\":\"2026-01-01T01:00:00Z\"}");
+    answer_always(s, LINKS, 200, "{\"urls\":{\"d/e/b\":\"" URL "\"},\"expires\":\"2026-01-01T01:00:00Z\"}");
     size_t tried = 0, refused = 0;
     for (size_t i = 0; i < LEN(rows); i++)
         for (size_t k = 0; k < LEN(calls); k++)
@@ -290,8 +284,7 @@ TEST(after_any_call_that_fails_the_next_download_succeeds)
 
 #define URLS(list) "{\"urls\":{" list "},\"expires\":\"2026-01-01T01:00:00Z\"}"
 #define TWO        URLS("\"a\":\"" URL "\",\"d/e/b\":\"https://files.test/y\"")
-#define FETCHED                                                                                    \
-    "done; ./r_external_weights_c: 8 bytes, 2 files; r_external_weights_c/[a=12345 d/[e/[b=678]]]"
+#define FETCHED    "done; ./r_external_weights_c: 8 bytes, 2 files; r_external_weights_c/[a=12345 d/[e/[b=678]]]"
 
 TEST(external_weights_are_fetched_file_by_file)
 {
@@ -314,8 +307,7 @@ TEST(external_weights_are_fetched_file_by_file)
         serve_once(s, 200, NULL, "12345", 5);
         answer(s, "/y", 200, "678");
         fetch_external(s, (tinkc_download_options){ 0 });
-        (void)snprintf(wanted, sizeof wanted, "links; %s%s", rows[i].wanted,
-                       i ? "; nothing on the disk" : "");
+        (void)snprintf(wanted, sizeof wanted, "links; %s%s", rows[i].wanted, i ? "; nothing on the disk" : "");
         EXPECT_ROW(s, i, wanted);
         clean_folder();
         use_up(s, URL);
@@ -365,10 +357,9 @@ TEST(an_address_that_has_expired_is_asked_for_again)
             serve_once(s, status, NULL, "expired", 7);
         fetch_external(s, (tinkc_download_options){ 0 });
         if (fails)
-            (void)snprintf(wanted, sizeof wanted,
-                           "links; /x; %s%s %d \"HTTP %d: expired\"; nothing on the disk",
-                           rows[i / 2].again ? "+100 links; /x; +200 links; /x; " : "",
-                           rows[i / 2].error, status, status);
+            (void)snprintf(wanted, sizeof wanted, "links; /x; %s%s %d \"HTTP %d: expired\"; nothing on the disk",
+                           rows[i / 2].again ? "+100 links; /x; +200 links; /x; " : "", rows[i / 2].error, status,
+                           status);
         EXPECT_ROW(s, i, fails ? wanted : "links; /x; +100 links; /x; /y; " FETCHED);
         use_up(s, URL);
         answer_always(s, "/x", 200, "12345");
@@ -396,8 +387,7 @@ TEST(a_file_that_is_no_longer_among_the_external_weights_is_an_error)
     answer(s, LINKS, 200, URLS("\"d/e/b\":\"https://files.test/y\""));
     serve_once(s, 403, NULL, "expired", 7);
     fetch_external(s, (tinkc_download_options){ 0 });
-    EXPECT(s, "links; /x; +100 links; NOT_FOUND \"a: no longer a file of " EXTERNAL
-              "\"; nothing on the disk");
+    EXPECT(s, "links; /x; +100 links; NOT_FOUND \"a: no longer a file of " EXTERNAL "\"; nothing on the disk");
     download_end(s);
 }
 
@@ -407,10 +397,9 @@ TEST(external_weights_have_no_archive)
     scene *s = download_begin();
     for (size_t i = 0; i < LEN(rows); i++) {
         fetch_external(s, rows[i]);
-        EXPECT_ROW(
-            s, i,
-            "ARGUMENT \"external weights are separate files: there is no archive to keep or hand "
-            "on\"; nothing on the disk");
+        EXPECT_ROW(s, i,
+                   "ARGUMENT \"external weights are separate files: there is no archive to keep or hand "
+                   "on\"; nothing on the disk");
     }
     download_end(s);
 }
@@ -422,11 +411,10 @@ TEST(the_stage_of_a_download_is_fetching)
 {
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
-    tinkc_mock_always(mock, NULL, CONFIG, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
-                      &err);
+    tinkc_mock_always(mock, NULL, CONFIG, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
     tinkc_client *client = mock_client(mock, NULL, &err);
-    tinkc_future *f = tinkc_checkpoint_download(
-        client, CHECKPOINT, &(tinkc_download_options){ .write = take_all }, &err);
+    tinkc_future *f =
+        tinkc_checkpoint_download(client, CHECKPOINT, &(tinkc_download_options){ .write = take_all }, &err);
     assert_ok(&err);
     wait_until(tinkc_mock_count(mock, NULL) > 0);
     assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_FETCHING);

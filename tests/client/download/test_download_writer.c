@@ -51,9 +51,7 @@ TEST(bytes_in_order)
         char path[] = "/tmp/tinkc-writer-XXXXXX";
         int fd = open_new(path);
         for (size_t at = 0; at < MANY; at += pieces[i])
-            assert_int_equal(
-                tkc_writer_add(w, fd, bytes + at, MANY - at < pieces[i] ? MANY - at : pieces[i]),
-                0);
+            assert_int_equal(tkc_writer_add(w, fd, bytes + at, MANY - at < pieces[i] ? MANY - at : pieces[i]), 0);
         assert_int_equal(tkc_writer_flush(w, fd), 0);
         check_file(fd, MANY); /* all of it is there after a flush */
         assert_int_equal(tkc_writer_flush(w, fd), 0);

@@ -63,11 +63,9 @@ TEST(a_part_is_accepted_only_where_it_was_asked_for)
     };
     expect_rows(whole, LEN(whole));
     for (size_t i = 0; i < LEN(ranges); i++) {
-        const head_row refused = {
-            { { 206, { ranges[i] ? "Content-Range" : NULL, ranges[i] }, TEN, 0 } },
-            "/x?sig=1; BAD_RESPONSE \"the server sent another part than asked for\"; nothing on "
-            "the disk"
-        };
+        const head_row refused = { { { 206, { ranges[i] ? "Content-Range" : NULL, ranges[i] }, TEN, 0 } },
+                                   "/x?sig=1; BAD_RESPONSE \"the server sent another part than asked for\"; nothing on "
+                                   "the disk" };
         expect_rows(&refused, 1);
     }
 }
@@ -144,8 +142,7 @@ TEST(max_bytes_counts_what_comes_and_what_is_announced)
     };
     scene *s = download_begin();
     for (size_t i = 0; i < LEN(rows); i++) {
-        serve_once(s, 200, rows[i].length ? PAIRS("Content-Length", rows[i].length) : NULL, TEN,
-                   10);
+        serve_once(s, 200, rows[i].length ? PAIRS("Content-Length", rows[i].length) : NULL, TEN, 10);
         fetch_url(s, URL, (tinkc_download_options){ .max_bytes = rows[i].max });
         EXPECT_ROW(s, i, rows[i].wanted);
         clean_folder();
@@ -156,8 +153,8 @@ TEST(max_bytes_counts_what_comes_and_what_is_announced)
 /* ---- what an earlier run has left ---- */
 
 /* Fetches URL with this on the disk. It serves the part from byte 4 on if `resumed`, else all; then all. */
-static void expect_with(scene *s, size_t row, const char *partial, const char *state,
-                        bool no_resume, bool resumed, const char *wanted)
+static void expect_with(scene *s, size_t row, const char *partial, const char *state, bool no_resume, bool resumed,
+                        const char *wanted)
 {
     put_file("x.partial", partial);
     if (state)
@@ -186,8 +183,7 @@ TEST(a_file_is_resumed_if_its_state_names_the_address_and_a_mark_or_a_length)
     scene *s = download_begin();
     for (size_t i = 0; i < LEN(rows); i++) {
         char wanted[200];
-        (void)snprintf(wanted, sizeof wanted,
-                       "/x?sig=2 {Range: bytes=4-}%s; done; ./x: 6 bytes, 1 file; x=" TEN,
+        (void)snprintf(wanted, sizeof wanted, "/x?sig=2 {Range: bytes=4-}%s; done; ./x: 6 bytes, 1 file; x=" TEN,
                        rows[i].if_range);
         expect_with(s, i, "0123", rows[i].state, false, true, wanted);
     }
@@ -197,10 +193,8 @@ TEST(a_file_is_resumed_if_its_state_names_the_address_and_a_mark_or_a_length)
 TEST(a_file_that_is_complete_is_not_fetched_again)
 {
     scene *s = download_begin();
-    expect_with(s, 0, TEN, STATE(URL, "e", "10", "0", ""), false, false,
-                "done; ./x: 0 bytes, 1 file; x=" TEN);
-    expect_with(s, 1, "0", STATE(URL, "e", "1", "0", ""), false, false,
-                "done; ./x: 0 bytes, 1 file; x=0");
+    expect_with(s, 0, TEN, STATE(URL, "e", "10", "0", ""), false, false, "done; ./x: 0 bytes, 1 file; x=" TEN);
+    expect_with(s, 1, "0", STATE(URL, "e", "1", "0", ""), false, false, "done; ./x: 0 bytes, 1 file; x=0");
     download_end(s);
 }
 
@@ -223,8 +217,7 @@ TEST(a_file_begins_again_if_what_is_there_cannot_be_its_beginning)
     };
     scene *s = download_begin();
     for (size_t i = 0; i < LEN(rows); i++)
-        expect_with(s, i, rows[i].partial, rows[i].state, rows[i].no_resume, false,
-                    "/x?sig=2; " ALL_OF_TEN);
+        expect_with(s, i, rows[i].partial, rows[i].state, rows[i].no_resume, false, "/x?sig=2; " ALL_OF_TEN);
     download_end(s);
 }
 
@@ -244,8 +237,7 @@ TEST(a_mark_of_more_than_255_characters_is_not_used)
     scene *s = download_begin();
     for (int len = 255; len <= 256; len++) {
         char etag[300], left[600];
-        const char *if_range =
-            len == 255 ? " {If-Range: 0000000000000000000000000000000000000000}" : "";
+        const char *if_range = len == 255 ? " {If-Range: 0000000000000000000000000000000000000000}" : "";
         char resumed[200], broken[200];
         (void)snprintf(etag, sizeof etag, "%0*d", len, 0);
         (void)snprintf(left, sizeof left, STATE(URL, "%s", "10", "0", ""), etag);
@@ -256,15 +248,13 @@ TEST(a_mark_of_more_than_255_characters_is_not_used)
         else
             serve_once(s, 200, PAIRS("ETag", etag), TEN, 10);
         fetch_url(s, URL, (tinkc_download_options){ 0 });
-        (void)snprintf(resumed, sizeof resumed,
-                       "/x {Range: bytes=4-}%s; done; ./x: 6 bytes, 1 file; x=" TEN, if_range);
+        (void)snprintf(resumed, sizeof resumed, "/x {Range: bytes=4-}%s; done; ./x: 6 bytes, 1 file; x=" TEN, if_range);
         EXPECT_ROW(s, (size_t)len, len == 255 ? resumed : "/x; " ALL_OF_TEN);
         clean_folder();
         serve_cut(s, 200, PAIRS("ETag", etag), TEN, 10, 4);
         serve_once(s, 206, PAIRS("Content-Range", "bytes 4-9/10"), "456789", 6);
         fetch_url(s, URL, (tinkc_download_options){ 0 });
-        (void)snprintf(broken, sizeof broken, "/x; +100 /x {Range: bytes=4-}%s; " ALL_OF_TEN,
-                       if_range);
+        (void)snprintf(broken, sizeof broken, "/x; +100 /x {Range: bytes=4-}%s; " ALL_OF_TEN, if_range);
         EXPECT_ROW(s, (size_t)len, broken);
         clean_folder();
     }
@@ -338,13 +328,11 @@ TEST(an_archive_is_resumed_behind_the_last_whole_file)
     tar t = two_files();
     for (size_t i = 0; i < LEN(rows); i++) {
         char left[900], wanted[300];
-        (void)snprintf(left, sizeof left, STATE(CHECKPOINT, "e", "3072", "1024", "%s"),
-                       rows[i].files);
+        (void)snprintf(left, sizeof left, STATE(CHECKPOINT, "e", "3072", "1024", "%s"), rows[i].files);
         leave_partial(left, "1");
         serve_part(s, &t, "e", 1024);
         fetch(s, (tinkc_download_options){ .no_digests = rows[i].no_digests });
-        (void)snprintf(wanted, sizeof wanted,
-                       RESUMED "done; ./r_weights_c: 2048 bytes, %d file%s; " BOTH, rows[i].n,
+        (void)snprintf(wanted, sizeof wanted, RESUMED "done; ./r_weights_c: 2048 bytes, %d file%s; " BOTH, rows[i].n,
                        rows[i].n == 1 ? "" : "s");
         EXPECT_ROW(s, i, wanted);
         clean_folder();
@@ -373,8 +361,7 @@ TEST(an_archive_begins_again_if_its_state_and_the_disk_disagree)
     tar t = two_files();
     for (size_t i = 0; i < LEN(rows); i++) {
         char left[900];
-        (void)snprintf(left, sizeof left, STATE(CHECKPOINT, "e", "3072", "%s", "%s"),
-                       rows[i].offset, rows[i].files);
+        (void)snprintf(left, sizeof left, STATE(CHECKPOINT, "e", "3072", "%s", "%s"), rows[i].offset, rows[i].files);
         leave_partial(left, rows[i].first);
         serve_once(s, 200, PAIRS("ETag", "e"), t.data, t.len);
         fetch(s, (tinkc_download_options){ 0 });
@@ -393,8 +380,7 @@ TEST(an_empty_file_counts_among_those_that_are_there)
     put_file("r_weights_c.partial/none", "");
     serve_part(s, &t, "e", 1024);
     fetch(s, (tinkc_download_options){ 0 });
-    EXPECT(s,
-           RESUMED "done; ./r_weights_c: 2048 bytes, 3 files; r_weights_c/[first=1 last=2 none:0]");
+    EXPECT(s, RESUMED "done; ./r_weights_c: 2048 bytes, 3 files; r_weights_c/[first=1 last=2 none:0]");
     free(t.data);
     download_end(s);
 }
@@ -405,8 +391,7 @@ TEST(a_run_that_fetches_nothing_leaves_what_it_has_found)
     leave_partial(STATE(CHECKPOINT, "e", "3072", "1024", FIRST), "1");
     serve_gone(s, 3);
     fetch(s, (tinkc_download_options){ 0 });
-    EXPECT(s, RESUMED "+100 " RESUMED "+200 " RESUMED
-                      "NOT_FOUND 404 \"HTTP 404: gone\"; r_weights_c.partial/[first=1] "
+    EXPECT(s, RESUMED "+100 " RESUMED "+200 " RESUMED "NOT_FOUND 404 \"HTTP 404: gone\"; r_weights_c.partial/[first=1] "
                       "r_weights_c.partial.state{e 3072 1024 first:6b86b2}");
     download_end(s);
 }
@@ -427,12 +412,11 @@ TEST(a_run_that_breaks_off_is_resumed_by_the_next_one)
         serve_cut(s, 200, PAIRS("ETag", "e"), t.data, t.len, 1600);
         serve_gone(s, 3);
         fetch(s, (tinkc_download_options){ 0 });
-        EXPECT_ROW(
-            s, i,
-            "archive; /x; +100 /x {Range: bytes=1600-} {If-Range: e}; +200 archive; /x {Range: "
-            "bytes=1600-} {If-Range: e}; NOT_FOUND 404 \"HTTP 404: gone\"; "
-            "r_weights_c.partial/[first=1 last=2] r_weights_c.partial.state{e -1 1024 "
-            "first:6b86b2}");
+        EXPECT_ROW(s, i,
+                   "archive; /x; +100 /x {Range: bytes=1600-} {If-Range: e}; +200 archive; /x {Range: "
+                   "bytes=1600-} {If-Range: e}; NOT_FOUND 404 \"HTTP 404: gone\"; "
+                   "r_weights_c.partial/[first=1 last=2] r_weights_c.partial.state{e -1 1024 "
+                   "first:6b86b2}");
         serve_part(s, &t, rows[i].etag, 1024);
         if (i == 1)
             serve_once(s, 200, PAIRS("ETag", "f"), t.data, t.len);

@@ -27,8 +27,7 @@ static tar usual_archive(void)
 }
 
 /* Fetches this archive and compares; the folder is empty again afterwards. */
-static void expect_unpacked(scene *s, size_t row, const tar *t, tinkc_download_options o,
-                            const char *wanted)
+static void expect_unpacked(scene *s, size_t row, const tar *t, tinkc_download_options o, const char *wanted)
 {
     char all[4000];
     (void)snprintf(all, sizeof all, ASKED "%s", wanted);
@@ -144,8 +143,7 @@ TEST(a_receiver_gets_the_archive_itself_and_may_end_the_download)
     expect_unpacked(s, 0, &t, (tinkc_download_options){ .write = count_all, .write_user = &n },
                     "done; : 7168 bytes, 0 files; nothing on the disk");
     assert_int_equal(n, t.len);
-    expect_unpacked(s, 1, &t,
-                    (tinkc_download_options){ .write = count_all, .write_user = &no_more },
+    expect_unpacked(s, 1, &t, (tinkc_download_options){ .write = count_all, .write_user = &no_more },
                     "CANCELLED \"the receiver ended the download\"; nothing on the disk");
     free(t.data);
     download_end(s);
@@ -207,8 +205,7 @@ TEST(an_unsafe_entry_refuses_the_whole_archive)
     for (size_t i = 0; i < LEN(rows); i++) {
         char wanted[200];
         tar t = archive_with(rows[i].name, rows[i].type, rows[i].name[0] == 'l' ? "a" : NULL);
-        (void)snprintf(wanted, sizeof wanted, "UNSAFE_ARCHIVE \"archive: %s\"; nothing on the disk",
-                       rows[i].cause);
+        (void)snprintf(wanted, sizeof wanted, "UNSAFE_ARCHIVE \"archive: %s\"; nothing on the disk", rows[i].cause);
         expect_unpacked(s, i, &t, (tinkc_download_options){ 0 }, wanted);
         free(t.data);
     }
@@ -238,9 +235,8 @@ TEST(a_safe_entry_lies_below_the_folder)
     for (size_t i = 0; i < LEN(rows); i++) {
         char wanted[200];
         tar t = archive_with(rows[i].name, rows[i].type, NULL);
-        (void)snprintf(wanted, sizeof wanted,
-                       "done; ./r_weights_c: 3584 bytes, %d files; r_weights_c/%s", rows[i].files,
-                       rows[i].on_disk);
+        (void)snprintf(wanted, sizeof wanted, "done; ./r_weights_c: 3584 bytes, %d files; r_weights_c/%s",
+                       rows[i].files, rows[i].on_disk);
         expect_unpacked(s, i, &t, (tinkc_download_options){ 0 }, wanted);
         free(t.data);
     }
@@ -275,10 +271,9 @@ TEST(the_later_of_two_files_of_one_name_counts)
 {
     scene *s = download_begin();
     tar t = archive_that_contradicts_itself();
-    expect_unpacked(
-        s, 0, &t, (tinkc_download_options){ 0 },
-        "FILE \"./r_weights_c.partial/a/b: Not a directory\"; r_weights_c.partial/[a=two] "
-        "r_weights_c.partial.state{ -1 2048 a:6b86b2 a:3fc4cc}");
+    expect_unpacked(s, 0, &t, (tinkc_download_options){ 0 },
+                    "FILE \"./r_weights_c.partial/a/b: Not a directory\"; r_weights_c.partial/[a=two] "
+                    "r_weights_c.partial.state{ -1 2048 a:6b86b2 a:3fc4cc}");
     free(t.data);
     download_end(s);
 }
@@ -300,8 +295,7 @@ TEST(a_damaged_archive_is_refused_and_leaves_nothing)
             t.len = rows[i].len;
         else
             memset(t.data + 1024, 'x', 400);
-        (void)snprintf(wanted, sizeof wanted, "BAD_RESPONSE \"archive: %s\"; nothing on the disk",
-                       rows[i].cause);
+        (void)snprintf(wanted, sizeof wanted, "BAD_RESPONSE \"archive: %s\"; nothing on the disk", rows[i].cause);
         expect_unpacked(s, i, &t, (tinkc_download_options){ 0 }, wanted);
         free(t.data);
     }
@@ -374,8 +368,7 @@ TEST(holes_of_more_than_256_MiB_are_refused)
         /* with a limit that the first file uses up */
         serve_once(s, 200, NULL, t.data, t.len);
         (void)fetch_quietly(s, CHECKPOINT, (tinkc_download_options){ .max_bytes = first + 3 });
-        EXPECT_ROW(s, first > 0,
-                   first ? "archive: unpacks to more than max_bytes" : "larger than max_bytes");
+        EXPECT_ROW(s, first > 0, first ? "archive: unpacks to more than max_bytes" : "larger than max_bytes");
         free(t.data);
     }
     download_end(s);
@@ -416,8 +409,7 @@ TEST(a_compressed_archive_begins_again)
     serve_cut(s, 200, NULL, packed.data, packed.len, 200 * 1024);
     serve_gone(s, 2);
     assert_false(fetch_quietly(s, CHECKPOINT, (tinkc_download_options){ 0 }));
-    assert_int_equal(unlink("r_weights_c.partial/noise"),
-                     0); /* how much came is libarchive's choice */
+    assert_int_equal(unlink("r_weights_c.partial/noise"), 0); /* how much came is libarchive's choice */
     show_folder(s);
     EXPECT(s, "HTTP 404: gone; r_weights_c.partial/[first=1] r_weights_c.partial.state{ -1 0 "
               "first:6b86b2}");

@@ -25,15 +25,13 @@ TEST_WITH(forms_word_for_word, begin_plain, end_fixture)
     static const char *const why[] = { "name holds a line break", "filename holds a line break",
                                        "content_type holds a line break" };
     for (size_t i = 0; i < 3; i++)
-        refused(x, tinkc_form_add_bytes(form, bad[i][0], "x", 1, bad[i][1], bad[i][2], &x->err),
-                TINKC_E_ARGUMENT, why[i]);
-    refused(x, tinkc_form_add_file(form, "x", NULL, NULL, &x->err), TINKC_E_ARGUMENT,
-            "file is NULL");
+        refused(x, tinkc_form_add_bytes(form, bad[i][0], "x", 1, bad[i][1], bad[i][2], &x->err), TINKC_E_ARGUMENT,
+                why[i]);
+    refused(x, tinkc_form_add_file(form, "x", NULL, NULL, &x->err), TINKC_E_ARGUMENT, "file is NULL");
     tinkc_error first = { .code = TINKC_E_STATE };
     assert_false(tinkc_form_add_file(form, "x", file, NULL, &first));
     once(x, "/form", 200, "ok");
-    tinkc_future *f =
-        tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/form", .form = form }, &x->err);
+    tinkc_future *f = tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/form", .form = form }, &x->err);
     assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     const tinkc_request *r = nth_request(x->mock, "/form", 0);
     const char *mark = strstr(request_header(r, "Content-Type"), "boundary=") + 9;
@@ -49,23 +47,20 @@ TEST_WITH(forms_word_for_word, begin_plain, end_fixture)
     tinkc_future_free(f);
     tinkc_form_free(form);
     (void)unlink(file);
-    refused(x,
-            tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/x", .body_len = 1 },
-                            &x->err) != NULL,
+    refused(x, tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/x", .body_len = 1 }, &x->err) != NULL,
             TINKC_E_ARGUMENT, "body is NULL but body_len is not 0");
     refused(x,
-            tinkc_http_call(x->client,
-                            &(tinkc_http_options){ .path = "/x", .body = "", .body_file = "y" },
-                            &x->err) != NULL,
+            tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/x", .body = "", .body_file = "y" }, &x->err) !=
+                NULL,
             TINKC_E_ARGUMENT, "body, body_file and form: more than one is given");
 }
 
-#define RUN(id)                                                                                    \
-    "{\"training_run_id\":\"" id "\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true," \
+#define RUN(id)                                                                                                        \
+    "{\"training_run_id\":\"" id "\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"                     \
     "\"last_request_time\":\"2026-01-01T00:00:00Z\"}"
 
-#define CHECKPOINT(id)                                                                             \
-    "{\"checkpoint_id\":\"weights/" id "\",\"checkpoint_type\":\"training\",\"time\":"             \
+#define CHECKPOINT(id)                                                                                                 \
+    "{\"checkpoint_id\":\"weights/" id "\",\"checkpoint_type\":\"training\",\"time\":"                                 \
     "\"2026-03-04T05:06:07Z\",\"tinker_path\":\"tinker://r/weights/" id "\"}"
 
 /* A page that failed has nothing ready and no total, and is asked for again. */
@@ -85,11 +80,9 @@ TEST_WITH(pages_that_fail, begin_plain, end_fixture)
     x->err = (tinkc_error){ 0 };
     assert_int_equal(tinkc_mock_count(x->mock, API "training_runs"), 1);
     once(x, API "training_runs", 200,
-         "{\"training_runs\":[" RUN("a") "," RUN(
-             "b") "],\"cursor\":{\"offset\":0,\"limit\":2,\"total_count\":3}}");
+         "{\"training_runs\":[" RUN("a") "," RUN("b") "],\"cursor\":{\"offset\":0,\"limit\":2,\"total_count\":3}}");
     once(x, API "training_runs", 200,
-         "{\"training_runs\":[" RUN(
-             "c") "],\"cursor\":{\"offset\":0,\"limit\":2,\"total_count\":3}}");
+         "{\"training_runs\":[" RUN("c") "],\"cursor\":{\"offset\":0,\"limit\":2,\"total_count\":3}}");
     static const char *const wanted[] = { "a", "b", "c" };
     for (size_t i = 0; i < 3; i++) {
         const tinkc_run *run = tinkc_runs_next(list, &x->err);
@@ -103,24 +96,21 @@ TEST_WITH(pages_that_fail, begin_plain, end_fixture)
     tinkc_runs_free(list);
     /* a run's checkpoints come all at once: as many as there are is the total */
     once(x, API "training_runs/r/checkpoints", 200, "{\"checkpoints\":[" CHECKPOINT("1") "]}");
-    tinkc_checkpoints *all =
-        tinkc_checkpoints_list(x->client, &(tinkc_list_options){ .run_id = "r" }, &x->err);
+    tinkc_checkpoints *all = tinkc_checkpoints_list(x->client, &(tinkc_list_options){ .run_id = "r" }, &x->err);
     assert_non_null(tinkc_checkpoints_next(all, &x->err));
     assert_int_equal(tinkc_checkpoints_total(all), 1);
     assert_null(tinkc_checkpoints_next(all, &x->err));
     assert_ok(&x->err);
     tinkc_checkpoints_free(all);
     once(x, API "training_runs/r/checkpoints", 200,
-         "{\"checkpoints\":[" CHECKPOINT(
-             "1") "],\"cursor\":{\"offset\":0,\"limit\":1,\"total_count\":0}}");
+         "{\"checkpoints\":[" CHECKPOINT("1") "],\"cursor\":{\"offset\":0,\"limit\":1,\"total_count\":0}}");
     all = tinkc_checkpoints_list(x->client, &(tinkc_list_options){ .run_id = "r" }, &x->err);
     assert_non_null(tinkc_checkpoints_next(all, &x->err));
     assert_int_equal(tinkc_checkpoints_total(all), 0); /* what the service says is believed */
     tinkc_checkpoints_free(all);
     once(x, API "training_runs/r/checkpoints", 200,
          "{\"checkpoints\":[" CHECKPOINT("1") "," CHECKPOINT("2") "," CHECKPOINT("3") "]}");
-    all = tinkc_checkpoints_list(x->client, &(tinkc_list_options){ .run_id = "r", .offset = 1 },
-                                 &x->err);
+    all = tinkc_checkpoints_list(x->client, &(tinkc_list_options){ .run_id = "r", .offset = 1 }, &x->err);
     f = tinkc_checkpoints_fetch(all, &x->err);
     assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     tinkc_future_free(f);
@@ -138,21 +128,19 @@ TEST_WITH(copies_and_days, begin_plain, end_fixture)
         char body[100];
         (void)snprintf(body, sizeof body, "{\"tinker_path\":\"%s\"}", paths[i]);
         once(x, API "copy_weights", 200, body);
-        tinkc_future *f = tinkc_checkpoint_copy(
-            x->client, "tinker://r/weights/c", &(tinkc_copy_options){ .project_id = "p" }, &x->err);
+        tinkc_future *f = tinkc_checkpoint_copy(x->client, "tinker://r/weights/c",
+                                                &(tinkc_copy_options){ .project_id = "p" }, &x->err);
         assert_ok(&x->err);
         assert_true(run_until_done(x->mock, f, 60000));
         const char *path = tinkc_future_path(f, 0, &x->err);
         if (i)
             assert_string_equal(path, paths[i]);
         else
-            refused(x, path != NULL, TINKC_E_BAD_RESPONSE,
-                    "checkpoint_copy: the answer names no path");
+            refused(x, path != NULL, TINKC_E_BAD_RESPONSE, "checkpoint_copy: the answer names no path");
         tinkc_future_free(f);
     }
     /* a sampler's archive is asked for by its whole id and by its name, and then no more */
-    once(x, API "training_runs/r/checkpoints/sampler_weights/c/archive", 404,
-         "{\"detail\":\"whole\"}");
+    once(x, API "training_runs/r/checkpoints/sampler_weights/c/archive", 404, "{\"detail\":\"whole\"}");
     once(x, API "training_runs/r/checkpoints/c/archive", 404, "{\"detail\":\"name\"}");
     tinkc_future *f = tinkc_checkpoint_archive(x->client, "tinker://r/sampler_weights/c", &x->err);
     assert_true(run_until_done(x->mock, f, 60000));

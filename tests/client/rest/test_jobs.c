@@ -21,8 +21,7 @@ static void show_archive(scene *s, tinkc_future *f)
     const tinkc_archive *a = tinkc_future_archive(f, 0, NULL);
     const tinkc_clock *clock = tinkc_mock_clock(scene_mock(s));
     if (a)
-        note(s, "%s for %lld s", a->url,
-             (long long)(a->expires_us - clock->wall_us(clock->self)) / 1000000);
+        note(s, "%s for %lld s", a->url, (long long)(a->expires_us - clock->wall_us(clock->self)) / 1000000);
 }
 
 /* Asked for every 30 s while it is packed; failures are repeated in the window; a redirect is the address, for the time that it says
@@ -52,15 +51,13 @@ TEST(an_archive_is_asked_for_until_it_is_packed)
     for (size_t i = 0; i < LEN(rows); i++) {
         for (size_t k = 0; k < 4 && (rows[i].o[k].status || rows[i].o[k].fault); k++)
             answer_with(s, ARCHIVE, &rows[i].o[k]);
-        tinkc_future *f =
-            follow(s, "", tinkc_checkpoint_archive(scene_client(s), PATH, scene_err(s)));
+        tinkc_future *f = follow(s, "", tinkc_checkpoint_archive(scene_client(s), PATH, scene_err(s)));
         finish(s, f, 400000);
         show_archive(s, f);
         EXPECT_ROW(s, i, rows[i].seen);
     }
-    answer_headers(
-        s, ARCHIVE, 302,
-        PAIRS("Location", "https://files.test/b", "Expires", "Thu, 01 Jan 2026 10:00:00 GMT"), "");
+    answer_headers(s, ARCHIVE, 302,
+                   PAIRS("Location", "https://files.test/b", "Expires", "Thu, 01 Jan 2026 10:00:00 GMT"), "");
     tinkc_future *f = follow(s, "", tinkc_checkpoint_archive(scene_client(s), PATH, scene_err(s)));
     show_archive(s, f);
     EXPECT(s, "archive; done; https://files.test/b for 35926 s");
@@ -73,16 +70,12 @@ TEST(archives_by_name)
     scene *s = begin(NULL);
     answer(s, RUN "/checkpoints/sampler_weights/d/archive", 404, "{\"detail\":\"first\"}");
     answer(s, RUN "/checkpoints/d/archive", 200, GOOD);
-    complete(
-        s, "",
-        tinkc_checkpoint_archive(scene_client(s), "tinker://r/sampler_weights/d", scene_err(s)));
+    complete(s, "", tinkc_checkpoint_archive(scene_client(s), "tinker://r/sampler_weights/d", scene_err(s)));
     EXPECT(s, "training_runs/r/checkpoints/sampler_weights/d/archive; "
               "training_runs/r/checkpoints/d/archive; done");
     answer(s, RUN "/checkpoints/sampler_weights/d/archive", 404, "{\"detail\":\"first\"}");
     answer(s, RUN "/checkpoints/d/archive", 403, "{\"detail\":\"second\"}");
-    complete(
-        s, "",
-        tinkc_checkpoint_archive(scene_client(s), "tinker://r/sampler_weights/d", scene_err(s)));
+    complete(s, "", tinkc_checkpoint_archive(scene_client(s), "tinker://r/sampler_weights/d", scene_err(s)));
     EXPECT(s, "training_runs/r/checkpoints/sampler_weights/d/archive; "
               "training_runs/r/checkpoints/d/archive; NOT_FOUND 404 \"HTTP 404: first\"");
     answer(s, RUN "/checkpoints/d/archive", 404, "{\"detail\":\"only\"}");
@@ -90,14 +83,11 @@ TEST(archives_by_name)
     EXPECT(s, "training_runs/r/checkpoints/d/archive; NOT_FOUND 404 \"HTTP 404: only\"");
     answer(s, RUN "/checkpoints/sampler_weights/d/archive", 405, "{}"); /* SkyRL 0.3.0 deletes there */
     answer(s, RUN "/checkpoints/d/archive", 200, GOOD);
-    complete(
-        s, "",
-        tinkc_checkpoint_archive(scene_client(s), "tinker://r/sampler_weights/d", scene_err(s)));
+    complete(s, "", tinkc_checkpoint_archive(scene_client(s), "tinker://r/sampler_weights/d", scene_err(s)));
     EXPECT(s, "training_runs/r/checkpoints/sampler_weights/d/archive; "
               "training_runs/r/checkpoints/d/archive; done");
     answer(s, RUN "/checkpoints/weights/d/archive", 404, "{}"); /* only samplers have two names */
-    complete(s, "",
-             tinkc_checkpoint_archive(scene_client(s), "tinker://r/weights/d", scene_err(s)));
+    complete(s, "", tinkc_checkpoint_archive(scene_client(s), "tinker://r/weights/d", scene_err(s)));
     EXPECT(s, "training_runs/r/checkpoints/weights/d/archive; NOT_FOUND 404 \"HTTP 404\"");
     scene_end(s);
 }
@@ -152,12 +142,11 @@ TEST(a_trace_is_asked_for_until_it_is_ready)
 
 /* ---- lists ---- */
 
-#define ONE(id)                                                                                    \
-    "{\"training_run_id\":\"" id "\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true," \
+#define ONE(id)                                                                                                        \
+    "{\"training_run_id\":\"" id "\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"                     \
     "\"last_request_time\":\"2026-01-03T00:00:00Z\"}"
-#define PAGE(items, total)                                                                         \
-    "{\"training_runs\":[" items "],\"cursor\":{\"offset\":0,\"limit\":2,\"total_count\":" total   \
-    "}}"
+#define PAGE(items, total)                                                                                             \
+    "{\"training_runs\":[" items "],\"cursor\":{\"offset\":0,\"limit\":2,\"total_count\":" total "}}"
 
 static void take_runs(scene *s, tinkc_runs *l)
 {
@@ -215,8 +204,8 @@ TEST(a_list_is_fetched_page_by_page_up_to_its_limit)
 TEST(a_session_in_two_pages_is_shown_once)
 {
     scene *s = begin(NULL);
-    tinkc_sessions *q = tinkc_sessions_list(
-        scene_client(s), &(tinkc_list_options){ .page_size = 2, .scope = 1 }, scene_err(s));
+    tinkc_sessions *q =
+        tinkc_sessions_list(scene_client(s), &(tinkc_list_options){ .page_size = 2, .scope = 1 }, scene_err(s));
     answer(s, API "sessions", 200, "{\"sessions\":[\"a\",\"b\"]}");
     answer(s, API "sessions", 200, "{\"sessions\":[\"b\"]}");
     answer(s, API "sessions", 200, "{\"sessions\":[]}");
@@ -231,9 +220,8 @@ TEST(a_session_in_two_pages_is_shown_once)
     scene_end(s);
 }
 
-#define SUMMARY(id, how)                                                                           \
-    "{\"session_id\":\"" id                                                                        \
-    "\",\"created_at\":\"2026-01-01T00:00:00Z\",\"owner\":\"o\",\"project_id\":\"p\","             \
+#define SUMMARY(id, how)                                                                                               \
+    "{\"session_id\":\"" id "\",\"created_at\":\"2026-01-01T00:00:00Z\",\"owner\":\"o\",\"project_id\":\"p\","         \
     "\"checkpoints_count\":0,\"status\":{\"type\":\"" how "\"}}"
 
 /* A search sends its conditions and follows the cursor of each page; a state that is not known has a name and no bit. */
@@ -253,8 +241,7 @@ TEST(a_search_sends_its_conditions_and_follows_the_cursor)
     for (size_t full = 0; full < 2; full++) {
         tinkc_search *l = tinkc_search_list(scene_client(s), full ? &o : NULL, scene_err(s));
         answer(s, API "sessions/search", 200,
-               "{\"sessions\":[" SUMMARY("s", "active") "," SUMMARY(
-                   "t", "odd") "],\"next_cursor\":{\"a\":[1]}}");
+               "{\"sessions\":[" SUMMARY("s", "active") "," SUMMARY("t", "odd") "],\"next_cursor\":{\"a\":[1]}}");
         answer(s, API "sessions/search", 403, "");
         answer(s, API "sessions/search", 200,
                "{\"sessions\":[" SUMMARY("u", "finished") "," SUMMARY("v", "failed") "]}");
@@ -266,30 +253,27 @@ TEST(a_search_sends_its_conditions_and_follows_the_cursor)
             }
         }
         if (full)
-            EXPECT(s,
-                   "sessions/search "
-                   "{\"session_id\":\"s\",\"project_ids\":[\"p\",\"q\"],\"user_metadata\":{\"k\":"
-                   "\"v\",\"l\":\"w\"},\"display_name\":\"n\",\"owner\":{\"type\":\"user\",\"owner_"
-                   "urns\":[\"o\",\"u\"]},\"statuses\":[{\"type\":\"active\"},{\"type\":\"failed\"}"
-                   "],\"limit\":2}; page: done; s active 1; t odd 0; sessions/search "
-                   "{\"session_id\":\"s\",\"project_ids\":[\"p\",\"q\"],\"user_metadata\":{\"k\":"
-                   "\"v\",\"l\":\"w\"},\"display_name\":\"n\",\"owner\":{\"type\":\"user\",\"owner_"
-                   "urns\":[\"o\",\"u\"]},\"statuses\":[{\"type\":\"active\"},{\"type\":\"failed\"}"
-                   "],\"limit\":1,\"cursor\":{\"a\":[1]}}; page: FORBIDDEN 403 \"HTTP 403\"; "
-                   "sessions/search "
-                   "{\"session_id\":\"s\",\"project_ids\":[\"p\",\"q\"],\"user_metadata\":{\"k\":"
-                   "\"v\",\"l\":\"w\"},\"display_name\":\"n\",\"owner\":{\"type\":\"user\",\"owner_"
-                   "urns\":[\"o\",\"u\"]},\"statuses\":[{\"type\":\"active\"},{\"type\":\"failed\"}"
-                   "],\"limit\":1,\"cursor\":{\"a\":[1]}}; page: done; u finished 0; page: done");
+            EXPECT(s, "sessions/search "
+                      "{\"session_id\":\"s\",\"project_ids\":[\"p\",\"q\"],\"user_metadata\":{\"k\":"
+                      "\"v\",\"l\":\"w\"},\"display_name\":\"n\",\"owner\":{\"type\":\"user\",\"owner_"
+                      "urns\":[\"o\",\"u\"]},\"statuses\":[{\"type\":\"active\"},{\"type\":\"failed\"}"
+                      "],\"limit\":2}; page: done; s active 1; t odd 0; sessions/search "
+                      "{\"session_id\":\"s\",\"project_ids\":[\"p\",\"q\"],\"user_metadata\":{\"k\":"
+                      "\"v\",\"l\":\"w\"},\"display_name\":\"n\",\"owner\":{\"type\":\"user\",\"owner_"
+                      "urns\":[\"o\",\"u\"]},\"statuses\":[{\"type\":\"active\"},{\"type\":\"failed\"}"
+                      "],\"limit\":1,\"cursor\":{\"a\":[1]}}; page: FORBIDDEN 403 \"HTTP 403\"; "
+                      "sessions/search "
+                      "{\"session_id\":\"s\",\"project_ids\":[\"p\",\"q\"],\"user_metadata\":{\"k\":"
+                      "\"v\",\"l\":\"w\"},\"display_name\":\"n\",\"owner\":{\"type\":\"user\",\"owner_"
+                      "urns\":[\"o\",\"u\"]},\"statuses\":[{\"type\":\"active\"},{\"type\":\"failed\"}"
+                      "],\"limit\":1,\"cursor\":{\"a\":[1]}}; page: done; u finished 0; page: done");
         else
-            EXPECT(
-                s,
-                "sessions/search {\"user_metadata\":{},\"owner\":{\"type\":\"own\"},\"limit\":50}; "
-                "page: done; s active 1; t odd 0; sessions/search "
-                "{\"user_metadata\":{},\"owner\":{\"type\":\"own\"},\"limit\":50,\"cursor\":{\"a\":"
-                "[1]}}; page: FORBIDDEN 403 \"HTTP 403\"; sessions/search "
-                "{\"user_metadata\":{},\"owner\":{\"type\":\"own\"},\"limit\":50,\"cursor\":{\"a\":"
-                "[1]}}; page: done; u finished 0; v failed 4; page: done");
+            EXPECT(s, "sessions/search {\"user_metadata\":{},\"owner\":{\"type\":\"own\"},\"limit\":50}; "
+                      "page: done; s active 1; t odd 0; sessions/search "
+                      "{\"user_metadata\":{},\"owner\":{\"type\":\"own\"},\"limit\":50,\"cursor\":{\"a\":"
+                      "[1]}}; page: FORBIDDEN 403 \"HTTP 403\"; sessions/search "
+                      "{\"user_metadata\":{},\"owner\":{\"type\":\"own\"},\"limit\":50,\"cursor\":{\"a\":"
+                      "[1]}}; page: done; u finished 0; v failed 4; page: done");
         tinkc_search_free(l);
         scene_shows(s, 0);
         use_up(s, API "sessions/search");
@@ -301,20 +285,17 @@ TEST(a_search_sends_its_conditions_and_follows_the_cursor)
 /* The same of checkpoints. */
 TEST(a_search_of_checkpoints_sends_its_conditions_and_follows_the_cursor)
 {
-#define FOUND(id, more)                                                                            \
-    "{\"checkpoint_id\":\"weights/" id "\",\"checkpoint_type\":\"training\",\"time\":"             \
+#define FOUND(id, more)                                                                                                \
+    "{\"checkpoint_id\":\"weights/" id "\",\"checkpoint_type\":\"training\",\"time\":"                                 \
     "\"2026-01-01T00:00:00Z\",\"tinker_path\":\"tinker://r/weights/" id "\"" more "}"
-    const tinkc_checkpoint_search_options o = { .user_metadata = PAIRS("k", "v"),
-                                                .base_models = PAIRS("m"),
-                                                .kind = TINKC_CHECKPOINT_SAMPLER,
-                                                .page_size = 1 };
+    const tinkc_checkpoint_search_options o = {
+        .user_metadata = PAIRS("k", "v"), .base_models = PAIRS("m"), .kind = TINKC_CHECKPOINT_SAMPLER, .page_size = 1
+    };
     scene *s = begin(NULL);
     scene_shows(s, SHOW_BODIES);
-    answer(
-        s, API "checkpoints/search", 200,
-        "{\"checkpoints\":[" FOUND("a", ",\"base_model\":\"m\"") "],\"next_cursor\":{\"x\":[7]}}");
     answer(s, API "checkpoints/search", 200,
-           "{\"checkpoints\":[" FOUND("b", "") "],\"next_cursor\":null}");
+           "{\"checkpoints\":[" FOUND("a", ",\"base_model\":\"m\"") "],\"next_cursor\":{\"x\":[7]}}");
+    answer(s, API "checkpoints/search", 200, "{\"checkpoints\":[" FOUND("b", "") "],\"next_cursor\":null}");
     tinkc_checkpoints *l = tinkc_checkpoints_search(scene_client(s), &o, scene_err(s));
     for (const tinkc_checkpoint *c; (c = tinkc_checkpoints_next(l, scene_err(s)));)
         note(s, "%s of %s", c->id, c->base_model ? c->base_model : "none");
@@ -325,8 +306,8 @@ TEST(a_search_of_checkpoints_sends_its_conditions_and_follows_the_cursor)
               "{\"user_metadata\":{\"k\":\"v\"},\"checkpoint_type\":\"sampler\",\"owner\":{"
               "\"type\":\"own\"},\"base_models\":[\"m\"],\"limit\":1,\"cursor\":{\"x\":[7]}}");
     tinkc_checkpoints_free(l);
-    assert_null(tinkc_checkpoints_search(
-        scene_client(s), &(tinkc_checkpoint_search_options){ .page_size = 201 }, scene_err(s)));
+    assert_null(tinkc_checkpoints_search(scene_client(s), &(tinkc_checkpoint_search_options){ .page_size = 201 },
+                                         scene_err(s)));
     assert_int_equal(scene_err(s)->code, TINKC_E_ARGUMENT);
     *scene_err(s) = (tinkc_error){ 0 };
     scene_end(s);

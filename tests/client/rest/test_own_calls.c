@@ -8,9 +8,8 @@ static void show_response(scene *s, tinkc_future *f)
     const tinkc_response *r = f ? tinkc_future_response(f, 0, &e) : NULL;
     if (r)
         note(s, "%d %.*s from %s, X-A %s, %lld ms, %d retries", (int)tinkc_response_status(r),
-             (int)tinkc_response_body(r).len, (const char *)tinkc_response_body(r).data,
-             tinkc_response_url(r), tinkc_response_header(r, "X-a"),
-             (long long)tinkc_response_elapsed_ms(r), (int)tinkc_response_retries(r));
+             (int)tinkc_response_body(r).len, (const char *)tinkc_response_body(r).data, tinkc_response_url(r),
+             tinkc_response_header(r, "X-a"), (long long)tinkc_response_elapsed_ms(r), (int)tinkc_response_retries(r));
 }
 
 /* A 503 that passes, and a 418 that does not. */
@@ -61,9 +60,7 @@ TEST(a_call_of_the_callers_own_is_retried_like_any_other)
           "/y?z=1 {Accept: application/json}; +5 /y?z=1 {Accept: application/json}; done; 200 "
           "hello from , X-A 1, 5 ms, 1 retries",
           "/y?z=1 {Accept: application/json}; HTTP 418 \"HTTP 418: no\"" },
-        { { .path = "https://elsewhere.test/y",
-            .body = "{}",
-            .body_len = 2 }, /* without a key, too */
+        { { .path = "https://elsewhere.test/y", .body = "{}", .body_len = 2 }, /* without a key, too */
           "/y {Accept: application/json} {Content-Type: application/json} {pool rest} {to "
           "https://elsewhere.test} {no User-Agent}; +5 /y {Accept: application/json} "
           "{Content-Type: "
@@ -81,9 +78,7 @@ TEST(a_call_of_the_callers_own_is_retried_like_any_other)
         { { .path = "" },
           "ARGUMENT \"path must begin with one slash or be a whole URL\"",
           "ARGUMENT \"path must begin with one slash or be a whole URL\"" },
-        { { .path = "/api/../x" },
-          "ARGUMENT \"path leads elsewhere\"",
-          "ARGUMENT \"path leads elsewhere\"" },
+        { { .path = "/api/../x" }, "ARGUMENT \"path leads elsewhere\"", "ARGUMENT \"path leads elsewhere\"" },
         { { .path = "/a b" },
           "ARGUMENT \"path: a character in it needs escaping\"",
           "ARGUMENT \"path: a character in it needs escaping\"" },
@@ -116,26 +111,21 @@ TEST(a_call_of_the_callers_own_is_retried_like_any_other)
           "FILE \"/nonexistent/file: No such file or directory\"" },
     };
     scene *s =
-        scene_new(TINKC_MOCK_EMPTY, &(tinkc_client_options){ .base_url = "https://example.test",
-                                                             .api_key = "tml-x" });
+        scene_new(TINKC_MOCK_EMPTY, &(tinkc_client_options){ .base_url = "https://example.test", .api_key = "tml-x" });
     answer_always(s, CONFIG, 200, "{}");
-    complete(s, "",
-             tinkc_http_call(scene_client(s),
-                             &(tinkc_http_options){ .path = "/first", .any_status = true },
-                             scene_err(s)));
+    complete(
+        s, "",
+        tinkc_http_call(scene_client(s), &(tinkc_http_options){ .path = "/first", .any_status = true }, scene_err(s)));
     scene_forget(s);
     for (size_t i = 0; i < LEN(rows); i++)
         for (int stays = 0; stays < 2; stays++) {
             if (!stays) {
                 answer_headers(s, "*", 503, PAIRS("Retry-After-Ms", "5"), "{\"detail\":\"busy\"}");
-                answer_headers(s, "*", 200,
-                               PAIRS("X-A", "1", "x-a", "2", "Content-Type", "text/plain"),
-                               "hello");
+                answer_headers(s, "*", 200, PAIRS("X-A", "1", "x-a", "2", "Content-Type", "text/plain"), "hello");
             } else {
                 answer_headers(s, "*", 418, PAIRS("X-B", "3"), "no");
             }
-            tinkc_future *f =
-                follow(s, "", tinkc_http_call(scene_client(s), &rows[i].o, scene_err(s)));
+            tinkc_future *f = follow(s, "", tinkc_http_call(scene_client(s), &rows[i].o, scene_err(s)));
             finish(s, f, 100000);
             show_response(s, f);
             EXPECT_ROW(s, i, stays ? rows[i].stays : rows[i].passes);
@@ -172,9 +162,7 @@ TEST(a_body_is_streamed_as_it_is_read)
         bool any;
         const char *seen;
     } rows[] = {
-        { { .body = "0123456789" },
-          false,
-          "/x {GET} {pool rest}; head 200; ready; read 012; read 3456789; the end " },
+        { { .body = "0123456789" }, false, "/x {GET} {pool rest}; head 200; ready; read 012; read 3456789; the end " },
         { { .body = "01", .fault = TINKC_FAULT_DRIP, .drip_ms = 10 },
           false,
           "/x {GET} {pool rest}; head 200; ready; read 0; +10 read 1; +10 the end " },
@@ -205,16 +193,14 @@ TEST(a_body_is_streamed_as_it_is_read)
     tinkc_error *e = scene_err(s);
     answer_always(s, CONFIG, 200, "{}");
     answer_always(s, "/x", 404, "gone");
-    complete(s, "",
-             tinkc_http_call(scene_client(s),
-                             &(tinkc_http_options){ .path = "/first", .any_status = true }, e));
+    complete(s, "", tinkc_http_call(scene_client(s), &(tinkc_http_options){ .path = "/first", .any_status = true }, e));
     for (size_t i = 0; i < LEN(rows); i++) {
         int calls = 0;
         tinkc_queue *q = tinkc_queue_new(scene_client(s), e);
         scene_forget(s);
         assert_true(tinkc_mock_once(scene_mock(s), NULL, "/x", &rows[i].answer, e));
-        tinkc_stream *stream = tinkc_stream_open(
-            scene_client(s), &(tinkc_http_options){ .path = "/x", .any_status = rows[i].any }, e);
+        tinkc_stream *stream =
+            tinkc_stream_open(scene_client(s), &(tinkc_http_options){ .path = "/x", .any_status = rows[i].any }, e);
         assert_ok(e);
         tinkc_stream_on_ready(stream, q, count_ready, &calls, e);
         settle(s);
@@ -229,8 +215,7 @@ TEST(a_body_is_streamed_as_it_is_read)
                 note(s, calls ? "ready" : "not ready");
             if (!read_stream(s, stream, k == 0 ? 3 : 32))
                 break;
-            if (rows[i].answer.fault == TINKC_FAULT_DRIP ||
-                rows[i].answer.fault == TINKC_FAULT_REFUSED)
+            if (rows[i].answer.fault == TINKC_FAULT_DRIP || rows[i].answer.fault == TINKC_FAULT_REFUSED)
                 pass(s, rows[i].answer.drip_ms ? 10 : 500);
         }
         EXPECT_ROW(s, i, rows[i].seen);
@@ -254,21 +239,18 @@ TEST(events_are_read_one_by_one)
     };
     scene *s = scene_new(TINKC_MOCK_EMPTY, NULL);
     answer_always(s, CONFIG, 200, "{}");
-    complete(s, "",
-             tinkc_http_call(scene_client(s),
-                             &(tinkc_http_options){ .path = "/first", .any_status = true },
-                             scene_err(s)));
+    complete(
+        s, "",
+        tinkc_http_call(scene_client(s), &(tinkc_http_options){ .path = "/first", .any_status = true }, scene_err(s)));
     for (size_t i = 0; i < LEN(rows); i++) {
         scene_forget(s);
         answer(s, "/x", 200, rows[i].body);
-        tinkc_stream *stream =
-            tinkc_stream_open(scene_client(s), &(tinkc_http_options){ .path = "/x" }, scene_err(s));
+        tinkc_stream *stream = tinkc_stream_open(scene_client(s), &(tinkc_http_options){ .path = "/x" }, scene_err(s));
         settle(s);
         tinkc_error e = { 0 };
         const tinkc_sse *x;
         while ((x = tinkc_stream_event(stream, 0, &e)) != NULL)
-            note(s, "\"%s\" of %zu bytes, id %s, retry %lld", x->event, x->data_len, x->id,
-                 (long long)x->retry_ms);
+            note(s, "\"%s\" of %zu bytes, id %s, retry %lld", x->event, x->data_len, x->id, (long long)x->retry_ms);
         note(s, "%s", e.code ? e.message : "the end");
         EXPECT_ROW(s, i, rows[i].seen);
         tinkc_stream_free(stream);

@@ -25,17 +25,17 @@ static void show_checkpoint(scene *s, const tinkc_checkpoint *c)
         note(s, "no checkpoint");
         return;
     }
-    note(s, "checkpoint %s, %s, %s, %s, %lld, %lld, %lld bytes, kind %d, public %d", text(c->id),
-         text(c->path), text(c->created), text(c->expires), (long long)c->created_us,
-         (long long)c->expires_us, (long long)c->size_bytes, (int)c->kind, c->is_public);
+    note(s, "checkpoint %s, %s, %s, %s, %lld, %lld, %lld bytes, kind %d, public %d", text(c->id), text(c->path),
+         text(c->created), text(c->expires), (long long)c->created_us, (long long)c->expires_us,
+         (long long)c->size_bytes, (int)c->kind, c->is_public);
     show_list(s, "metadata", c->user_metadata);
 }
 
 static void show_run(scene *s, const tinkc_run *r)
 {
-    note(s, "run %s, %s, %s, %s, %lld, rank %d, lora %d, corrupted %d", text(r->id),
-         text(r->base_model), text(r->owner), text(r->last_request), (long long)r->last_request_us,
-         (int)r->lora_rank, r->is_lora, r->corrupted);
+    note(s, "run %s, %s, %s, %s, %lld, rank %d, lora %d, corrupted %d", text(r->id), text(r->base_model),
+         text(r->owner), text(r->last_request), (long long)r->last_request_us, (int)r->lora_rank, r->is_lora,
+         r->corrupted);
     show_checkpoint(s, r->last_checkpoint);
     show_checkpoint(s, r->last_sampler_checkpoint);
     show_list(s, "metadata", r->user_metadata);
@@ -46,11 +46,10 @@ static void show_usage(scene *s, const tinkc_usage *u)
     for (size_t i = 0; i <= tinkc_usage_count(u); i++) {
         const tinkc_usage_event *e = tinkc_usage_at(u, i);
         if (e)
-            note(s, "usage %s %s %lld %lld %s %s %s %s %s %s %d %d %lld %lld %g", text(e->starts),
-                 text(e->ends), (long long)e->starts_us, (long long)e->ends_us, text(e->base_model),
-                 text(e->user_id), text(e->user_name), text(e->session_id), text(e->project_id),
-                 text(e->type), (int)e->kind, e->cached, (long long)e->token_count,
-                 (long long)e->count, e->gigabyte_hours);
+            note(s, "usage %s %s %lld %lld %s %s %s %s %s %s %d %d %lld %lld %g", text(e->starts), text(e->ends),
+                 (long long)e->starts_us, (long long)e->ends_us, text(e->base_model), text(e->user_id),
+                 text(e->user_name), text(e->session_id), text(e->project_id), text(e->type), (int)e->kind, e->cached,
+                 (long long)e->token_count, (long long)e->count, e->gigabyte_hours);
     }
     for (size_t i = 0; i <= tinkc_usage_session_count(u); i++) {
         const tinkc_usage_session *q = tinkc_usage_session_at(u, i);
@@ -66,9 +65,9 @@ static void show_storage(scene *s, const tinkc_storage *t)
     for (size_t i = 0; i <= tinkc_storage_count(t); i++) {
         const tinkc_storage_item *e = tinkc_storage_at(t, i);
         if (e)
-            note(s, "storage %s %s %s %s %lld %lld %g %g", text(e->project_id), text(e->user_urn),
-                 text(e->user_email), text(e->user_name), (long long)e->checkpoints,
-                 (long long)e->size_bytes, e->gigabytes, e->usd_per_month);
+            note(s, "storage %s %s %s %s %lld %lld %g %g", text(e->project_id), text(e->user_urn), text(e->user_email),
+                 text(e->user_name), (long long)e->checkpoints, (long long)e->size_bytes, e->gigabytes,
+                 e->usd_per_month);
     }
     note(s, "%g a gigabyte", tinkc_storage_usd_per_gigabyte_month(t));
 }
@@ -84,8 +83,8 @@ static void show(scene *s, tinkc_future *f)
         show_run(s, tinkc_future_run(f, 0, &e));
     } else if (strcmp(what, "checkpoint_get") == 0) {
         const tinkc_weights *w = tinkc_future_weights(f, 0, &e);
-        note(s, "weights %s, rank %d, freeze %u, lora %d", text(w->base_model), (int)w->lora_rank,
-             (unsigned)w->freeze, w->is_lora);
+        note(s, "weights %s, rank %d, freeze %u, lora %d", text(w->base_model), (int)w->lora_rank, (unsigned)w->freeze,
+             w->is_lora);
     } else if (strcmp(what, "session_get") == 0) {
         const tinkc_session *q = tinkc_future_session(f, 0, &e);
         show_list(s, "runs", q->training_run_ids);
@@ -97,8 +96,8 @@ static void show(scene *s, tinkc_future *f)
         for (size_t i = 0; i <= tinkc_audit_count(a); i++) {
             const tinkc_audit_entry *x = tinkc_audit_at(a, i);
             if (x)
-                note(s, "audit %s %lld %s %s %s %s", text(x->time), (long long)x->time_us,
-                     text(x->event), text(x->model_id), text(x->path), text(x->purpose));
+                note(s, "audit %s %lld %s %s %s %s", text(x->time), (long long)x->time_us, text(x->event),
+                     text(x->model_id), text(x->path), text(x->purpose));
         }
     } else if (strcmp(what, "usage_get") == 0) {
         show_usage(s, tinkc_future_usage(f, 0, &e));
@@ -117,8 +116,7 @@ static void show(scene *s, tinkc_future *f)
         note(s, "copy %s", tinkc_future_path(f, 0, &e));
     } else if (strcmp(what, "session_trace") == 0) {
         note(s, "trace %s", tinkc_future_url(f, 0, &e));
-    } else if (strcmp(what, "get_server_capabilities") == 0 ||
-               strcmp(what, "capabilities_get") == 0) {
+    } else if (strcmp(what, "get_server_capabilities") == 0 || strcmp(what, "capabilities_get") == 0) {
         const tinkc_capabilities *c = tinkc_future_capabilities(f, 0, &e);
         for (size_t i = 0; i <= tinkc_capabilities_count(c); i++) {
             const tinkc_model *m = tinkc_capabilities_at(c, i);
@@ -160,9 +158,8 @@ static tinkc_future *call_nr(scene *s, size_t nr)
     case 9:
         return tinkc_checkpoint_links(c, "tinker://r/external_weights/c", e);
     case 10:
-        return tinkc_checkpoint_copy(
-            c, PATH, &(tinkc_copy_options){ .project_id = "p", .access_token = "t", .ttl_s = 5 },
-            e);
+        return tinkc_checkpoint_copy(c, PATH,
+                                     &(tinkc_copy_options){ .project_id = "p", .access_token = "t", .ttl_s = 5 }, e);
     case 11:
         return tinkc_session_get(c, "s", TINKC_ACCESSIBLE, e);
     case 12:
@@ -190,31 +187,31 @@ static tinkc_future *call_nr(scene *s, size_t nr)
     }
 }
 
-#define C1                                                                                         \
-    "{\"checkpoint_id\":\"weights/"                                                                \
-    "c\",\"checkpoint_type\":\"training\",\"time\":\"2026-01-01T00:00:01Z\","                      \
-    "\"tinker_path\":\"tinker://r/weights/c\",\"size_bytes\":12,\"public\":true,"                  \
+#define C1                                                                                                             \
+    "{\"checkpoint_id\":\"weights/"                                                                                    \
+    "c\",\"checkpoint_type\":\"training\",\"time\":\"2026-01-01T00:00:01Z\","                                          \
+    "\"tinker_path\":\"tinker://r/weights/c\",\"size_bytes\":12,\"public\":true,"                                      \
     "\"expires_at\":\"2026-02-01T00:00:00+00:00\",\"user_metadata\":{\"k\":\"v\"}}"
-#define C2                                                                                         \
-    "{\"checkpoint_id\":\"sampler_weights/"                                                        \
-    "d\",\"checkpoint_type\":\"sampler\",\"time\":\"2026-01-01T00:00:02Z\","                       \
+#define C2                                                                                                             \
+    "{\"checkpoint_id\":\"sampler_weights/"                                                                            \
+    "d\",\"checkpoint_type\":\"sampler\",\"time\":\"2026-01-01T00:00:02Z\","                                           \
     "\"tinker_path\":\"tinker://r/sampler_weights/d\"}"
-#define C3                                                                                         \
-    "{\"checkpoint_id\":\"odd/d\",\"checkpoint_type\":\"unheard "                                  \
-    "of\",\"time\":\"yesterday\",\"tinker_path\":\"x\","                                           \
+#define C3                                                                                                             \
+    "{\"checkpoint_id\":\"odd/d\",\"checkpoint_type\":\"unheard "                                                      \
+    "of\",\"time\":\"yesterday\",\"tinker_path\":\"x\","                                                               \
     "\"size_bytes\":null,\"expires_at\":null}"
-#define RUN_1                                                                                      \
-    "{\"training_run_id\":\"r\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"      \
-    "\"lora_rank\":1,"                                                                             \
-    "\"corrupted\":true,\"last_request_time\":\"2026-01-03T00:00:00Z\",\"last_checkpoint\":" C1    \
+#define RUN_1                                                                                                          \
+    "{\"training_run_id\":\"r\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"                          \
+    "\"lora_rank\":1,"                                                                                                 \
+    "\"corrupted\":true,\"last_request_time\":\"2026-01-03T00:00:00Z\",\"last_checkpoint\":" C1                        \
     ",\"last_sampler_checkpoint\":" C2 ",\"user_metadata\":{\"a\":\"b\"}}"
-#define RUN_2                                                                                      \
-    "{\"training_run_id\":\"q\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":false,"     \
-    "\"lora_rank\":null,"                                                                          \
+#define RUN_2                                                                                                          \
+    "{\"training_run_id\":\"q\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":false,"                         \
+    "\"lora_rank\":null,"                                                                                              \
     "\"last_request_time\":\"2026-01-03T00:00:00Z\",\"last_checkpoint\":null}"
-#define RUN_3                                                                                      \
-    "{\"training_run_id\":\"p\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"      \
-    "\"lora_rank\":2147483648,"                                                                    \
+#define RUN_3                                                                                                          \
+    "{\"training_run_id\":\"p\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"                          \
+    "\"lora_rank\":2147483648,"                                                                                        \
     "\"last_request_time\":\"2026-01-03T00:00:00Z\",\"last_checkpoint\":" C3 "}"
 
 /* Full answers, and answers with as little as there may be, or less. */
@@ -435,8 +432,7 @@ TEST(each_call_in_bad_weather_ends_with_its_code)
             (void)tinkc_future_wait(f, 0, &e);
             size_t n = tinkc_mock_count(scene_mock(s), NULL);
             if (e.code != weathers[k].code || (weathers[k].repeats ? n < 3 : n != 1))
-                fail_msg("call %zu in weather %zu: %d, %zu requests", rows[i].nr, k, (int)e.code,
-                         n);
+                fail_msg("call %zu in weather %zu: %d, %zu requests", rows[i].nr, k, (int)e.code, n);
             scene_end(s);
         }
 }

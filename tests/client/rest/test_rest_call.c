@@ -16,8 +16,7 @@ static void open_world(world *w)
 {
     *w = (world){ 0 };
     w->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w->err);
-    w->client = mock_client(
-        w->mock, &(tinkc_client_options){ .base_url = "https://service.example/x" }, &w->err);
+    w->client = mock_client(w->mock, &(tinkc_client_options){ .base_url = "https://service.example/x" }, &w->err);
     assert_true(tinkc_client_connect(w->client, PATIENCE_MS, &w->err));
     assert_ok(&w->err);
     tinkc_mock_forget(w->mock);
@@ -35,20 +34,17 @@ TEST(strangers_get_no_credential)
     world w;
     w = (world){ 0 };
     w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);
-    w.client = mock_client(w.mock,
-                           &(tinkc_client_options){ .base_url = "https://service.example/x",
-                                                    .api_key = "tml-secret",
-                                                    .query = query },
-                           &w.err);
+    w.client = mock_client(
+        w.mock,
+        &(tinkc_client_options){ .base_url = "https://service.example/x", .api_key = "tml-secret", .query = query },
+        &w.err);
     assert_true(tinkc_client_connect(w.client, PATIENCE_MS, &w.err));
     tinkc_mock_forget(w.mock);
     tinkc_mock_always(w.mock, NULL, "/y*", &(tinkc_mock_answer){ .body = "ok" }, &w.err);
     static const char *const urls[] = { "https://other.example/y", "https://service.example/y",
-                                        "http://service.example/y",
-                                        "https://service.example:8443/y" };
+                                        "http://service.example/y", "https://service.example:8443/y" };
     for (size_t i = 0; i < 4; i++) {
-        tinkc_future *f =
-            tinkc_http_call(w.client, &(tinkc_http_options){ .path = urls[i] }, &w.err);
+        tinkc_future *f = tinkc_http_call(w.client, &(tinkc_http_options){ .path = urls[i] }, &w.err);
         assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
         tinkc_future_free(f);
         const tinkc_request *q = tinkc_mock_request(w.mock, i);
@@ -80,8 +76,7 @@ TEST(forms_are_sent_whole)
     assert_false(tinkc_form_add_file(form, "x", "/no/such", NULL, &err));
     assert_int_equal(err.code, TINKC_E_FILE);
     tinkc_mock_once(w.mock, "POST", "/form", &(tinkc_mock_answer){ .body = "ok" }, &w.err);
-    tinkc_future *f =
-        tinkc_http_call(w.client, &(tinkc_http_options){ .path = "/form", .form = form }, &w.err);
+    tinkc_future *f = tinkc_http_call(w.client, &(tinkc_http_options){ .path = "/form", .form = form }, &w.err);
     tinkc_form_free(form); /* nothing of it is needed any more */
     unlink(file);
     assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
@@ -108,9 +103,8 @@ TEST(files_are_bodies)
     assert_int_equal(write(fd, "{\"a\":1}", 7), 7);
     close(fd);
     tinkc_mock_once(w.mock, "PUT", "/f", &(tinkc_mock_answer){ .body = "ok" }, &w.err);
-    tinkc_future *f = tinkc_http_call(
-        w.client, &(tinkc_http_options){ .path = "/f", .method = "PUT", .body_file = file },
-        &w.err);
+    tinkc_future *f =
+        tinkc_http_call(w.client, &(tinkc_http_options){ .path = "/f", .method = "PUT", .body_file = file }, &w.err);
     unlink(file);
     assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
     assert_int_equal(tinkc_mock_request(w.mock, 0)->body.len, 7);
@@ -139,17 +133,14 @@ TEST(a_stream_on_the_mock)
     assert_ok(&w.err);
     tinkc_stream_free(s);
 
-    tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .status = 403, .body = "no" },
-                    &w.err);
+    tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .status = 403, .body = "no" }, &w.err);
     s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s" }, &w.err);
     assert_null(tinkc_stream_head(s, PATIENCE_MS, &w.err));
     assert_int_equal(w.err.code, TINKC_E_FORBIDDEN);
     tinkc_stream_free(s);
     w.err = (tinkc_error){ 0 };
-    tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .status = 403, .body = "no" },
-                    &w.err);
-    s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s", .any_status = true },
-                          &w.err);
+    tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .status = 403, .body = "no" }, &w.err);
+    s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s", .any_status = true }, &w.err);
     assert_int_equal(tinkc_response_status(tinkc_stream_head(s, PATIENCE_MS, &w.err)), 403);
     assert_int_equal(tinkc_stream_read(s, buf, sizeof buf, PATIENCE_MS, &w.err), 2);
     tinkc_stream_free(s);
@@ -162,10 +153,8 @@ TEST(a_stream_is_tried_again_until_its_first_byte)
     world w;
     char buf[16];
     open_world(&w);
-    tinkc_mock_once(
-        w.mock, "GET", "/s",
-        &(tinkc_mock_answer){ .body = "0123456789", .fault = TINKC_FAULT_RESET, .fault_after = 5 },
-        &w.err);
+    tinkc_mock_once(w.mock, "GET", "/s",
+                    &(tinkc_mock_answer){ .body = "0123456789", .fault = TINKC_FAULT_RESET, .fault_after = 5 }, &w.err);
     tinkc_mock_always(w.mock, "GET", "/s", &(tinkc_mock_answer){ .body = "again" }, &w.err);
     tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s" }, &w.err);
     size_t all = 0, n;
@@ -183,8 +172,7 @@ TEST(a_closed_client_ends_its_streams)
     world w;
     char buf[16];
     open_world(&w);
-    tinkc_mock_once(w.mock, "GET", "/s",
-                    &(tinkc_mock_answer){ .body = "01", .fault = TINKC_FAULT_SILENT }, &w.err);
+    tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .body = "01", .fault = TINKC_FAULT_SILENT }, &w.err);
     tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s" }, &w.err);
     assert_int_equal(tinkc_stream_read(s, buf, 1, 20, &w.err), 0);
     assert_int_equal(w.err.code, TINKC_E_TIMEOUT);
@@ -244,11 +232,10 @@ static void script(const stub_request *r, stub_answer *a, void *user)
 
 static tinkc_client *real_client(const stub_server *s, tinkc_error *err)
 {
-    return tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
-                                                     .proxy = "",
-                                                     .base_url = stub_url(s),
-                                                     .telemetry = TINKC_TELEMETRY_OFF },
-                            err);
+    return tinkc_client_new(
+        &(tinkc_client_options){
+            .api_key = "tml-test", .proxy = "", .base_url = stub_url(s), .telemetry = TINKC_TELEMETRY_OFF },
+        err);
 }
 
 TEST(notes_of_a_real_exchange)
@@ -265,9 +252,8 @@ TEST(notes_of_a_real_exchange)
     assert_string_equal(tinkc_response_http_version(r), "1.1");
     assert_null(tinkc_response_header(r, ":url"));
     tinkc_future_free(f);
-    f = tinkc_http_call(
-        client, &(tinkc_http_options){ .path = "/moved", .no_redirects = true, .any_status = true },
-        &err);
+    f = tinkc_http_call(client, &(tinkc_http_options){ .path = "/moved", .no_redirects = true, .any_status = true },
+                        &err);
     r = tinkc_future_response(f, PATIENCE_MS, &err);
     assert_int_equal(tinkc_response_status(r), 302);
     tinkc_future_free(f);
@@ -335,8 +321,7 @@ TEST(a_stream_in_a_loop_of_ones_own)
     stub_server *s = stub_start(NULL, script, NULL);
     tinkc_client *client = real_client(s, &err);
     tinkc_queue *queue = tinkc_queue_new(client, &err);
-    tinkc_stream *stream =
-        tinkc_stream_open(client, &(tinkc_http_options){ .path = "/large" }, &err);
+    tinkc_stream *stream = tinkc_stream_open(client, &(tinkc_http_options){ .path = "/large" }, &err);
     assert_true(tinkc_stream_on_ready(stream, queue, on_ready, &r, &err));
     while (!r.ended) {
         struct pollfd fd = { .fd = tinkc_queue_fd(queue), .events = POLLIN };
@@ -365,12 +350,9 @@ TEST(the_last_listener_is_called)
     int first = 0, second = 0;
     char byte;
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
-    tinkc_mock_always(mock, NULL, "/api/v1/client/config", &(tinkc_mock_answer){ .body = "{}" },
-                      &err);
-    tinkc_mock_always(
-        mock, NULL, "/x",
-        &(tinkc_mock_answer){ .body = "0123456789", .fault = TINKC_FAULT_DRIP, .drip_ms = 100 },
-        &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/client/config", &(tinkc_mock_answer){ .body = "{}" }, &err);
+    tinkc_mock_always(mock, NULL, "/x",
+                      &(tinkc_mock_answer){ .body = "0123456789", .fault = TINKC_FAULT_DRIP, .drip_ms = 100 }, &err);
     tinkc_client *client = mock_client(mock, NULL, &err);
     tinkc_queue *one = tinkc_queue_new(client, &err), *two = tinkc_queue_new(client, &err);
     tinkc_stream *stream = tinkc_stream_open(client, &(tinkc_http_options){ .path = "/x" }, &err);
@@ -389,7 +371,7 @@ TEST(the_last_listener_is_called)
     assert_int_equal(tinkc_queue_run(two, 0, &err), 1);
     tinkc_mock_advance(mock, 100);
     tinkc_mock_settle(mock, PATIENCE_MS, &err);
-    assert_int_equal(tinkc_queue_run(two, 0, &err), 0); /* nothing was read since */
+    assert_int_equal(tinkc_queue_run(two, 0, &err), 0);                         /* nothing was read since */
     assert_true(tinkc_stream_on_ready(stream, two, count_call, &second, &err)); /* and again */
     assert_int_equal(tinkc_queue_run(two, 0, &err), 1);
     assert_int_equal(tinkc_stream_read(stream, &byte, 1, 0, &err), 1);
@@ -417,8 +399,7 @@ TEST(a_slow_reader_holds_the_server)
     static char buf[64 * 1024];
     stub_server *s = stub_start(NULL, script, NULL);
     tinkc_client *client = real_client(s, &err);
-    tinkc_stream *stream =
-        tinkc_stream_open(client, &(tinkc_http_options){ .path = "/endless" }, &err);
+    tinkc_stream *stream = tinkc_stream_open(client, &(tinkc_http_options){ .path = "/endless" }, &err);
     assert_non_null(tinkc_stream_head(stream, PATIENCE_MS, &err));
     uint64_t before, now = stub_sent(s);
     do { /* until the server is stuck */

@@ -43,11 +43,10 @@ static bool serve(const tinkc_request *request, tinkc_mock_answer *answer, void 
 {
     service *s = user;
     const char *path = request->path;
-    const char *kind = strstr(path, "/sessions?") ? "sessions"
-                       : strstr(path, "/checkpoints?") || strstr(path, "/checkpoints")
-                           ? "checkpoints"
-                       : strstr(path, "/training_runs?") ? "training_runs"
-                                                         : NULL;
+    const char *kind = strstr(path, "/sessions?")                                      ? "sessions"
+                       : strstr(path, "/checkpoints?") || strstr(path, "/checkpoints") ? "checkpoints"
+                       : strstr(path, "/training_runs?")                               ? "training_runs"
+                                                                                       : NULL;
     char item[400];
     if (!kind)
         return false;
@@ -77,8 +76,8 @@ static bool serve(const tinkc_request *request, tinkc_mock_answer *answer, void 
         len += (size_t)snprintf(s->body + len, size - len, ",\"cursor\":null");
     else if (!s->no_cursor)
         len += (size_t)snprintf(s->body + len, size - len,
-                                ",\"cursor\":{\"offset\":%lld,\"limit\":%lld,\"total_count\":%lld}",
-                                (long long)offset, (long long)limit, (long long)n);
+                                ",\"cursor\":{\"offset\":%lld,\"limit\":%lld,\"total_count\":%lld}", (long long)offset,
+                                (long long)limit, (long long)n);
     snprintf(s->body + len, size - len, "}");
     answer->body = s->body;
     return true;
@@ -116,10 +115,8 @@ static int64_t walk(world *w, int kind, const tinkc_list_options *options)
     int64_t n = 0;
     memset(seen, 0, sizeof seen);
     tinkc_runs *runs = kind == RUNS ? tinkc_runs_list(w->client, options, &w->err) : NULL;
-    tinkc_checkpoints *checkpoints =
-        kind == CHECKPOINTS ? tinkc_checkpoints_list(w->client, options, &w->err) : NULL;
-    tinkc_sessions *sessions =
-        kind == SESSIONS ? tinkc_sessions_list(w->client, options, &w->err) : NULL;
+    tinkc_checkpoints *checkpoints = kind == CHECKPOINTS ? tinkc_checkpoints_list(w->client, options, &w->err) : NULL;
+    tinkc_sessions *sessions = kind == SESSIONS ? tinkc_sessions_list(w->client, options, &w->err) : NULL;
     for (;;) {
         const char *id = NULL;
         if (runs) {
@@ -154,10 +151,7 @@ TEST(every_size_comes_whole)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             for (int64_t cap = 0; cap <= 30; cap += 30) { /* a short page does not end it */
                 world w;
-                open_world(&w, (service){ .n = sizes[i],
-                                          .cap = cap,
-                                          .shrink_to = -1,
-                                          .no_cursor = kind == SESSIONS });
+                open_world(&w, (service){ .n = sizes[i], .cap = cap, .shrink_to = -1, .no_cursor = kind == SESSIONS });
                 assert_int_equal(walk(&w, kind, NULL), sizes[i]);
                 close_world(&w);
             }
@@ -169,8 +163,7 @@ TEST(requests_are_as_few_as_can_be)
     open_world(&w, (service){ .n = 250, .shrink_to = -1 });
     assert_int_equal(walk(&w, RUNS, NULL), 250);
     assert_int_equal(w.s.requests, 3);
-    assert_string_equal(w.s.last_path,
-                        "/api/v1/training_runs?limit=100&offset=200&access_scope=owned");
+    assert_string_equal(w.s.last_path, "/api/v1/training_runs?limit=100&offset=200&access_scope=owned");
     w.s.requests = 0;
     assert_int_equal(walk(&w, CHECKPOINTS, NULL), 250);
     assert_int_equal(w.s.requests, 1);
@@ -188,16 +181,14 @@ TEST(options_are_kept_to)
     world w;
     open_world(&w, (service){ .n = 250, .shrink_to = -1 });
     assert_int_equal(walk(&w, RUNS, &(tinkc_list_options){ .limit = 130 }), 130);
-    assert_string_equal(w.s.last_path,
-                        "/api/v1/training_runs?limit=30&offset=100&access_scope=owned");
+    assert_string_equal(w.s.last_path, "/api/v1/training_runs?limit=30&offset=100&access_scope=owned");
     w.s.requests = 0;
     assert_int_equal(walk(&w, RUNS, &(tinkc_list_options){ .offset = 240 }), 10);
     assert_int_equal(w.s.requests, 1); /* the total counts from the beginning of the list */
     assert_int_equal(walk(&w, RUNS, &(tinkc_list_options){ .offset = 500 }), 0);
     assert_int_equal(
         walk(&w, RUNS,
-             &(tinkc_list_options){
-                 .page_size = 7, .limit = 20, .scope = TINKC_ACCESSIBLE, .project_id = "p 1" }),
+             &(tinkc_list_options){ .page_size = 7, .limit = 20, .scope = TINKC_ACCESSIBLE, .project_id = "p 1" }),
         20);
     assert_string_equal(w.s.last_path, "/api/v1/training_runs?limit=6&offset=14&access_scope="
                                        "accessible&project_id=p+1");
@@ -211,8 +202,7 @@ TEST(checkpoints_of_a_run_come_in_one_page)
     assert_int_equal(walk(&w, CHECKPOINTS, &(tinkc_list_options){ .run_id = "R" }), 40);
     assert_string_equal(w.s.last_path, "/api/v1/training_runs/R/checkpoints");
     assert_int_equal(w.s.requests, 1);
-    assert_int_equal(
-        walk(&w, CHECKPOINTS, &(tinkc_list_options){ .run_id = "R", .offset = 30, .limit = 5 }), 5);
+    assert_int_equal(walk(&w, CHECKPOINTS, &(tinkc_list_options){ .run_id = "R", .offset = 30, .limit = 5 }), 5);
     w.s.null_cursor = true;
     assert_int_equal(walk(&w, CHECKPOINTS, &(tinkc_list_options){ .run_id = "R" }), 40);
     close_world(&w);
@@ -273,8 +263,7 @@ TEST(a_failed_page_is_fetched_anew)
     for (int i = 0; i < 100; i++)
         assert_non_null(tinkc_runs_next(runs, &w.err));
     tinkc_mock_compute(w.mock, NULL, NULL, &w.err);
-    tinkc_mock_once(w.mock, NULL, "/api/v1/training_runs*", &(tinkc_mock_answer){ .status = 403 },
-                    &w.err);
+    tinkc_mock_once(w.mock, NULL, "/api/v1/training_runs*", &(tinkc_mock_answer){ .status = 403 }, &w.err);
     assert_null(tinkc_runs_next(runs, &w.err));
     assert_int_equal(w.err.code, TINKC_E_FORBIDDEN);
     w.err = (tinkc_error){ 0 };
@@ -315,8 +304,7 @@ TEST(a_forked_child_may_only_free)
     int status;
     open_world(&w, (service){ .n = 5, .shrink_to = -1 });
     tinkc_runs *runs = tinkc_runs_list(w.client, NULL, &w.err);
-    tinkc_stream *stream =
-        tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/api/v1/healthz" }, &w.err);
+    tinkc_stream *stream = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/api/v1/healthz" }, &w.err);
     tinkc_form *form = tinkc_form_new(w.client, &w.err);
     assert_non_null(tinkc_stream_head(stream, PATIENCE_MS, &w.err));
     assert_ok(&w.err);
@@ -328,8 +316,7 @@ TEST(a_forked_child_may_only_free)
         char byte;
         bool ok = !tinkc_runs_next(runs, &err) && err.code == TINKC_E_FORKED;
         err = (tinkc_error){ 0 };
-        ok = ok && !tinkc_stream_read(stream, &byte, 1, PATIENCE_MS, &err) &&
-             err.code == TINKC_E_FORKED;
+        ok = ok && !tinkc_stream_read(stream, &byte, 1, PATIENCE_MS, &err) && err.code == TINKC_E_FORKED;
         tinkc_stream_free(stream);
         tinkc_form_free(form);
         tinkc_runs_free(runs);

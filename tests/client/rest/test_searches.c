@@ -6,8 +6,7 @@
 
 static void once(fixture *x, const char *path, int32_t status, const char *body)
 {
-    tinkc_mock_once(x->mock, NULL, path, &(tinkc_mock_answer){ .status = status, .body = body },
-                    &x->err);
+    tinkc_mock_once(x->mock, NULL, path, &(tinkc_mock_answer){ .status = status, .body = body }, &x->err);
     assert_ok(&x->err);
 }
 
@@ -34,8 +33,7 @@ TEST_WITH(searches_keep_their_question, setup, teardown)
     projects[0] = metadata[0] = owners[0] = NULL;
     tinkc_future *f = tinkc_search_fetch(list, &x->err);
     assert_true(run_until_done(x->mock, f, 60000));
-    static const char *const wanted[] = { "sess-1", "name-2",  "proj-3", "key-4",
-                                          "val-5",  "owner-6", "owner-7" };
+    static const char *const wanted[] = { "sess-1", "name-2", "proj-3", "key-4", "val-5", "owner-6", "owner-7" };
     const tinkc_request *r = tinkc_mock_request(x->mock, 0);
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (!contains(r, wanted[i]))
@@ -44,8 +42,8 @@ TEST_WITH(searches_keep_their_question, setup, teardown)
     tinkc_search_free(list);
 }
 
-#define RUN                                                                                        \
-    "{\"training_run_id\":\"r\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"      \
+#define RUN                                                                                                            \
+    "{\"training_run_id\":\"r\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"                          \
     "\"last_request_time\":\"2026-01-01T00:00:00Z\"}"
 
 /* What the service says of the whole is believed, 0 too. */
@@ -84,13 +82,12 @@ TEST_WITH(queries_stay_with_the_service, setup, teardown)
                  { "/near?x=1", "/near?x=1&key=secret" },
                  { "/near", "/near?key=secret" } };
     fixture *x = *state;
-    tinkc_client *client = mock_client(
-        x->mock, &(tinkc_client_options){ .api_key = "tml-key", .query = query }, &x->err);
+    tinkc_client *client =
+        mock_client(x->mock, &(tinkc_client_options){ .api_key = "tml-key", .query = query }, &x->err);
     assert_true(tinkc_client_connect(client, PATIENCE_MS, &x->err));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_mock_forget(x->mock);
-        tinkc_future *f =
-            tinkc_http_call(client, &(tinkc_http_options){ .path = rows[i].url }, &x->err);
+        tinkc_future *f = tinkc_http_call(client, &(tinkc_http_options){ .path = rows[i].url }, &x->err);
         assert_true(run_until_done(x->mock, f, 600000));
         assert_string_equal(tinkc_mock_request(x->mock, 0)->path, rows[i].path);
         tinkc_future_free(f);

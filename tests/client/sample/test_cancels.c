@@ -35,8 +35,8 @@ TEST_WITH(cancels_one_at_a_time, setup_cancels, end_fixture)
     tinkc_sampling o = three_tokens();
     tinkc_future *f[3];
     tinkc_mock_always(x->mock, NULL, API "retrieve_future", &silent, &x->err);
-    tinkc_mock_always(x->mock, NULL, API "cancel_future",
-                      &(tinkc_mock_answer){ .body = "{}", .delay_ms = 1000 }, &x->err);
+    tinkc_mock_always(x->mock, NULL, API "cancel_future", &(tinkc_mock_answer){ .body = "{}", .delay_ms = 1000 },
+                      &x->err);
     for (size_t i = 0; i < 3; i++)
         f[i] = tinkc_sample(x->sampler, ids, 3, 1, &o, &x->err);
     settle(x);
@@ -65,10 +65,9 @@ TEST_WITH(a_download_is_cancelled_while_nothing_comes, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_error err = { 0 };
-    tinkc_mock_always(
-        x->mock, NULL, "/store/x",
-        &(tinkc_mock_answer){ .body = "0123456789", .fault = TINKC_FAULT_DRIP, .drip_ms = 1000 },
-        &x->err);
+    tinkc_mock_always(x->mock, NULL, "/store/x",
+                      &(tinkc_mock_answer){ .body = "0123456789", .fault = TINKC_FAULT_DRIP, .drip_ms = 1000 },
+                      &x->err);
     atomic_store(&received, 0);
     tinkc_future *f = tinkc_url_download(x->client, "https://files.test/store/x",
                                          &(tinkc_download_options){ .write = receive }, &x->err);

@@ -14,14 +14,13 @@ static tinkc_sampler *copy_of(scene *s, const tinkc_client_options *o, tinkc_tex
     tinkc_sampler *original = open_sampler(s, NULL);
     assert_non_null(tinkc_sampler_export(original, text, scene_err(s)));
     tinkc_sampler_free(original);
-    scene_renew(s, NULL); /* one client at a time */
-    assert_int_equal(setenv("TINKER_CREDENTIAL_CMD", "echo tml-other", 1),
-                     0); /* the copy's is the original's: none */
-    tinkc_sampler *copy = tinkc_sampler_import(
-        text->data,
-        &(tinkc_client_options){ .transport = tinkc_mock_transport(scene_mock(s)),
-                                 .clock = tinkc_mock_clock(scene_mock(s)) },
-        scene_err(s));
+    scene_renew(s, NULL);                                                      /* one client at a time */
+    assert_int_equal(setenv("TINKER_CREDENTIAL_CMD", "echo tml-other", 1), 0); /* the copy's is the original's: none */
+    tinkc_sampler *copy =
+        tinkc_sampler_import(text->data,
+                             &(tinkc_client_options){ .transport = tinkc_mock_transport(scene_mock(s)),
+                                                      .clock = tinkc_mock_clock(scene_mock(s)) },
+                             scene_err(s));
     assert_int_equal(unsetenv("TINKER_CREDENTIAL_CMD"), 0);
     assert_ok(scene_err(s));
     settle(s);
@@ -43,8 +42,7 @@ TEST(a_copy_uses_what_it_holds)
           "+5000 client/dynamic_config {to https://there.test/base/} {X-Own: 1} {Y: 2} {X-API-Key: "
           "tml-key}; +5000 session_heartbeat {to https://there.test/base/} {X-Own: 1} {Y: 2} "
           "{X-API-Key: tml-key}" },
-        { "{\"sample_enable_stuck_detection\":true,\"extra\":[1]}",
-          "{\"refresh_interval_sec\":1000}",
+        { "{\"sample_enable_stuck_detection\":true,\"extra\":[1]}", "{\"refresh_interval_sec\":1000}",
           "asample {to https://there.test/base/} {X-Own: 1} {Y: 2} {X-API-Key: tml-key}; poll {to "
           "https://there.test/base/} {X-Own: 1} {Y: 2} {X-API-Key: tml-key}; sample: done; +10000 "
           "session_heartbeat {to https://there.test/base/} {X-Own: 1} {Y: 2} {X-API-Key: tml-key}; "
@@ -57,19 +55,18 @@ TEST(a_copy_uses_what_it_holds)
         answer_always(s, CONFIG, 200, rows[i].config);
         answer_always(s, API "client/dynamic_config", 200, rows[i].dynamic);
         scene_shows(s, SHOW_HEARTBEATS | HIDE_NUMBERS);
-        tinkc_sampler *copy =
-            copy_of(s,
-                    &(tinkc_client_options){ .api_key = "tml-key",
-                                             .base_url = "https://there.test/base",
-                                             .headers = PAIRS("X-Own", "1", "Y", "2") },
-                    &text);
+        tinkc_sampler *copy = copy_of(s,
+                                      &(tinkc_client_options){ .api_key = "tml-key",
+                                                               .base_url = "https://there.test/base",
+                                                               .headers = PAIRS("X-Own", "1", "Y", "2") },
+                                      &text);
         assert_string_equal(text.data, tinkc_sampler_export(copy, &again, scene_err(s)));
         tinkc_text_free(&again);
         finish(s, begin_sample(s, "sample", copy), 10000);
         live(s, 20000);
         EXPECT_ROW(s, i, rows[i].seen);
-        const char *number = strstr(
-            (const char *)nth_request(scene_mock(s), API "asample", i)->body.data, "\"seq_id\":");
+        const char *number =
+            strstr((const char *)nth_request(scene_mock(s), API "asample", i)->body.data, "\"seq_id\":");
         assert_true(number && strncmp(number, "\"seq_id\":0", 10) != 0 &&
                     strstr(number, "000000000,") != NULL); /* a block by chance */
         tinkc_sampler_free(copy);
@@ -149,18 +146,16 @@ TEST(a_place_that_takes_its_time)
     scene_shows(s, SHOW_BODIES);
     live(s, 600);
     tinkc_future_cancel(f);
-    EXPECT(
-        s,
-        "join_sampling_session {X-API-Key: tml-key}; +500 asample #2000000000 {X-API-Key: tml-key} "
-        "{\"num_samples\":1,\"prompt\":{\"chunks\":[{\"tokens\":[1,2,3],\"type\":\"encoded_text\"},"
-        "{\"data\":\"cGljdHVyZQ==\",\"format\":\"png\",\"expected_tokens\":4,\"type\":\"image\"},{"
-        "\"format\":\"jpeg\",\"location\":\"the "
-        "place\",\"type\":\"image_asset_pointer\"}]},\"sampling_params\":{\"max_tokens\":1,"
-        "\"temperature\":1.0,\"top_k\":-1,\"top_p\":1.0},\"sampling_session_id\":\"mock-session:"
-        "sample:0\",\"seq_id\":2000000000,\"prompt_logprobs\":false,\"topk_prompt_logprobs\":0,"
-        "\"type\":\"sample\"}; poll {X-API-Key: tml-key} "
-        "{\"request_id\":\"mock-request-1\",\"allow_metadata_only\":true}; +100 sample: CANCELLED, "
-        "may have run \"sample: cancelled\"");
+    EXPECT(s, "join_sampling_session {X-API-Key: tml-key}; +500 asample #2000000000 {X-API-Key: tml-key} "
+              "{\"num_samples\":1,\"prompt\":{\"chunks\":[{\"tokens\":[1,2,3],\"type\":\"encoded_text\"},"
+              "{\"data\":\"cGljdHVyZQ==\",\"format\":\"png\",\"expected_tokens\":4,\"type\":\"image\"},{"
+              "\"format\":\"jpeg\",\"location\":\"the "
+              "place\",\"type\":\"image_asset_pointer\"}]},\"sampling_params\":{\"max_tokens\":1,"
+              "\"temperature\":1.0,\"top_k\":-1,\"top_p\":1.0},\"sampling_session_id\":\"mock-session:"
+              "sample:0\",\"seq_id\":2000000000,\"prompt_logprobs\":false,\"topk_prompt_logprobs\":0,"
+              "\"type\":\"sample\"}; poll {X-API-Key: tml-key} "
+              "{\"request_id\":\"mock-request-1\",\"allow_metadata_only\":true}; +100 sample: CANCELLED, "
+              "may have run \"sample: cancelled\"");
     scene_shows(s, 0);
     finish(s, begin_sample(s, "another", copy), 10000);
     EXPECT(s, "asample #2000000001 {X-API-Key: tml-key}; poll {X-API-Key: tml-key}; another: done");

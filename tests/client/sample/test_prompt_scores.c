@@ -16,8 +16,8 @@ TEST_WITH(candidates_of_a_prompt, begin_plain, end_fixture)
     fixture *x = *state;
     static const int32_t prompt[] = { 1, 2, 3 };
     static const float logprobs[8] = { -1, -2, -3, -4 };
-    static const int64_t good_ids[8] = { 5, 6, 7, INT32_MAX },
-                         large[8] = { 0, 0, 0, (int64_t)INT32_MAX + 1 }, negative[8] = { -1 };
+    static const int64_t good_ids[8] = { 5, 6, 7, INT32_MAX }, large[8] = { 0, 0, 0, (int64_t)INT32_MAX + 1 },
+                         negative[8] = { -1 };
     static const struct {
         tkc_tensor logprobs, ids;
         const char *why; /* NULL: it is taken */
@@ -78,10 +78,9 @@ TEST_WITH(streams_without_a_token, begin_plain, end_fixture)
     fixture *x = *state;
     static const int32_t prompt[] = { 1, 2, 3 };
     tinkc_sampling o = TINKC_SAMPLING_INIT;
-    tinkc_sampler *s = tinkc_sampler_new(
-        x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
-    assert_true(tinkc_mock_once(x->mock, NULL, API "stream_sample",
-                                &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x->err));
+    tinkc_sampler *s = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
+    assert_true(tinkc_mock_once(x->mock, NULL, API "stream_sample", &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
+                                &x->err));
     tinkc_deltas *d = tinkc_sample_stream(s, prompt, 3, &o, &x->err);
     assert_ok(&x->err);
     for (int64_t ms = 0; ms < 3; ms++)
@@ -103,11 +102,9 @@ TEST_WITH(samples_are_held_back_longer_after_a_large_prompt, begin_plain, end_fi
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 1;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
-    tinkc_sampler *s = tinkc_sampler_new(
-        x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
+    tinkc_sampler *s = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
     int64_t wait_ms = 0;
-    assert_true(
-        tinkc_client_on_event(x->client, queue, TINKC_EVENT_BACKOFF, take_wait, &wait_ms, &x->err));
+    assert_true(tinkc_client_on_event(x->client, queue, TINKC_EVENT_BACKOFF, take_wait, &wait_ms, &x->err));
     for (int large = 0; large < 2; large++) {
         wait_ms = 0;
         tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);

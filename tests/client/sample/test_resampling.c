@@ -4,8 +4,7 @@
 
 #define SAMPLE API "asample"
 
-static const tinkc_client_options one_attempt = { .max_retries = TINKC_ZERO,
-                                                  .retry_window_ms = TINKC_ZERO };
+static const tinkc_client_options one_attempt = { .max_retries = TINKC_ZERO, .retry_window_ms = TINKC_ZERO };
 
 /* One answer of this kind to a submit, and one to a poll; then all goes well. */
 TEST(each_answer_to_a_sample_or_its_poll_has_its_consequence)
@@ -108,9 +107,7 @@ TEST(what_is_sampled_again)
         { { 200, TINKC_FAULT_SILENT, NULL, NULL, "{}" },
           "asample #0; +60075 asample #1; poll; done",
           "asample #0; poll; +46000 poll 1; done" },
-        { { 408, 0, NULL, NULL, "" },
-          "asample #0; +75 asample #1; poll; done",
-          "asample #0; poll; +100 poll 1; done" },
+        { { 408, 0, NULL, NULL, "" }, "asample #0; +75 asample #1; poll; done", "asample #0; poll; +100 poll 1; done" },
         { { 409, 0, NULL, NULL, "" },
           "asample #0; +75 asample #1; poll; done",
           "asample #0; poll; CONFLICT 409, may have run, in retrieval \"HTTP 409\"" },
@@ -120,12 +117,8 @@ TEST(what_is_sampled_again)
         { { 410, 0, NULL, NULL, "{\"detail\":\"gone\"}" },
           "asample #0; GONE 410 \"HTTP 410: gone\"",
           "asample #0; poll; +75 asample #1; poll; done" },
-        { { 500, 0, NULL, NULL, "" },
-          "asample #0; +75 asample #1; poll; done",
-          "asample #0; poll; +100 poll 1; done" },
-        { { 599, 0, NULL, NULL, "" },
-          "asample #0; +75 asample #1; poll; done",
-          "asample #0; poll; +100 poll 1; done" },
+        { { 500, 0, NULL, NULL, "" }, "asample #0; +75 asample #1; poll; done", "asample #0; poll; +100 poll 1; done" },
+        { { 599, 0, NULL, NULL, "" }, "asample #0; +75 asample #1; poll; done", "asample #0; poll; +100 poll 1; done" },
         { { 600, 0, NULL, NULL, "" },
           "asample #0; SERVER 600, may have run \"HTTP 600\"",
           "asample #0; poll; +100 poll 1; done" },
@@ -134,9 +127,7 @@ TEST(what_is_sampled_again)
           "asample #0; poll; BAD_RESPONSE, may have run, in retrieval \"JSON: an object is needed "
           "at byte 0\"" },
     };
-    static const tinkc_retry_options retry = { .max_attempts = 3,
-                                               .delay_base_ms = 100,
-                                               .delay_max_ms = 150 };
+    static const tinkc_retry_options retry = { .max_attempts = 3, .delay_base_ms = 100, .delay_max_ms = 150 };
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     for (size_t i = 0; i < LEN(rows); i++)
         for (int poll = 0; poll < 2; poll++) {
@@ -166,11 +157,7 @@ TEST(how_often_and_how_long)
           "{}",
           "asample; +75 asample; +150 asample; +262 asample; +262 asample; SERVER 500, may have "
           "run \"HTTP 500: no\"" },
-        { { .delay_base_ms = 1000,
-            .delay_max_ms = 1000,
-            .max_attempts = 4,
-            .jitter = 0.9,
-            .has_jitter = true },
+        { { .delay_base_ms = 1000, .delay_max_ms = 1000, .max_attempts = 4, .jitter = 0.9, .has_jitter = true },
           "{}",
           "asample; +100 asample; +100 asample; +100 asample; SERVER 500, may have run \"HTTP 500: "
           "no\"" },
@@ -195,9 +182,7 @@ TEST(how_often_and_how_long)
           "asample; +375 asample; +750 asample; +1500 asample; +3000 asample; +6000 asample; +7500 "
           "asample; +7500 asample; SERVER 500, may have run \"HTTP 500: no\"" },
         { { .no_retries = true }, "{}", "asample; SERVER 500, may have run \"HTTP 500: no\"" },
-        { { .max_attempts = 3 },
-          "{\"sample_no_retries\":true}",
-          "asample; SERVER 500, may have run \"HTTP 500: no\"" },
+        { { .max_attempts = 3 }, "{\"sample_no_retries\":true}", "asample; SERVER 500, may have run \"HTTP 500: no\"" },
     };
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     answer_always(s, SAMPLE, 500, "{\"detail\":\"no\"}");
@@ -229,9 +214,8 @@ TEST(a_shared_back_off)
     finish(s, f, 100000);
     finish(s, g, 100000);
     finish(s, h, 100000);
-    EXPECT(s,
-           "asample #0; [backoff status 429 wait 1000 left -1: HTTP 429: full]; +1000 asample #0; "
-           "asample #1; poll; poll; first: done; too early: done; asample #2; poll; in time: done");
+    EXPECT(s, "asample #0; [backoff status 429 wait 1000 left -1: HTTP 429: full]; +1000 asample #0; "
+              "asample #1; poll; poll; first: done; too early: done; asample #2; poll; in time: done");
     scene_shows(s, HIDE_KEYS);
     answer_with(s, SAMPLE, &(outcome){ 429, 0, "Retry-After", "4", "" });
     f = begin_sample(s, "first", sampler);
@@ -257,12 +241,10 @@ TEST(a_shared_back_off)
 /* How many submits may be out: what the settings say; while a back-off is recent, fewer bytes. One that ends makes room. */
 TEST(how_many_at_once)
 {
-    static const size_t wanted[2][2] = { { 14, 18 },
-                                         { 2, 4 } }; /* before and after nine were cancelled */
+    static const size_t wanted[2][2] = { { 14, 18 }, { 2, 4 } }; /* before and after nine were cancelled */
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
-    answer_always(
-        s, CONFIG, 200,
-        "{\"sample_dispatch_bytes_semaphore_size\":1000,\"sample_max_concurrent_requests\":14}");
+    answer_always(s, CONFIG, 200,
+                  "{\"sample_dispatch_bytes_semaphore_size\":1000,\"sample_max_concurrent_requests\":14}");
     for (int recent = 0; recent < 2; recent++) {
         scene_renew(s, NULL);
         tinkc_sampler *sampler = open_sampler(s, NULL);
@@ -297,8 +279,8 @@ TEST(nobody_waits_any_more)
                   "batch_size\":2}");
     tinkc_sampler *sampler = open_sampler(s, NULL);
     answer_always_with(s, POLL, &(outcome){ 0, TINKC_FAULT_SILENT, NULL, NULL, NULL });
-    tinkc_mock_always(scene_mock(s), NULL, API "cancel_future",
-                      &(tinkc_mock_answer){ .body = "{}", .delay_ms = 100 }, scene_err(s));
+    tinkc_mock_always(scene_mock(s), NULL, API "cancel_future", &(tinkc_mock_answer){ .body = "{}", .delay_ms = 100 },
+                      scene_err(s));
     tinkc_future *f[6];
     for (size_t i = 0; i < LEN(f); i++)
         f[i] = begin_sample(s, "", sampler);
@@ -319,12 +301,10 @@ TEST(nobody_waits_any_more)
     answer(s, API "cancel_future", 500, "");
     tinkc_future_cancel(f[5]);
     live(s, 3000);
-    EXPECT(s,
-           "cancel_future {\"request_id\":\"mock-request-6\"}; CANCELLED, may have run \"sample: "
-           "cancelled\"; +1000 cancel_future again {\"request_id\":\"mock-request-6\"}");
+    EXPECT(s, "cancel_future {\"request_id\":\"mock-request-6\"}; CANCELLED, may have run \"sample: "
+              "cancelled\"; +1000 cancel_future again {\"request_id\":\"mock-request-6\"}");
     scene_shows(s, 0);
-    answer_always(s, API "client/dynamic_config", 200,
-                  "{\"refresh_interval_sec\":50,\"sample_cancel_enabled\":false}");
+    answer_always(s, API "client/dynamic_config", 200, "{\"refresh_interval_sec\":50,\"sample_cancel_enabled\":false}");
     live(s, 50000);
     scene_forget(s);
     tinkc_future_cancel(begin_sample(s, "", sampler));
@@ -414,19 +394,18 @@ TEST(a_sample_and_scores)
     f = follow(s, "scores", tinkc_logprobs(sampler, ids, 5, scene_err(s)));
     finish(s, f, 1000);
     assert_int_equal(tinkc_future_logprobs(f, 0, scene_err(s)).len, 5);
-    EXPECT(s,
-           "asample #0 "
-           "{\"num_samples\":2,\"prompt\":{\"chunks\":[{\"tokens\":[1,2,3,4],\"type\":\"encoded_"
-           "text\"}]},\"sampling_params\":{\"max_tokens\":3,\"temperature\":1.0,\"top_k\":-1,\"top_"
-           "p\":1.0},\"sampling_session_id\":\"mock-session:sample:0\",\"seq_id\":0,\"prompt_"
-           "logprobs\":false,\"topk_prompt_logprobs\":0,\"type\":\"sample\"}; poll "
-           "{\"request_id\":\"mock-request-1\",\"allow_metadata_only\":true}; sample: done; "
-           "asample #1 "
-           "{\"num_samples\":1,\"prompt\":{\"chunks\":[{\"tokens\":[1,2,3,4,5],\"type\":\"encoded_"
-           "text\"}]},\"sampling_params\":{\"max_tokens\":1,\"temperature\":1.0,\"top_k\":-1,\"top_"
-           "p\":1.0},\"sampling_session_id\":\"mock-session:sample:0\",\"seq_id\":1,\"prompt_"
-           "logprobs\":true,\"topk_prompt_logprobs\":0,\"type\":\"sample\"}; poll "
-           "{\"request_id\":\"mock-request-2\",\"allow_metadata_only\":true}; scores: done");
+    EXPECT(s, "asample #0 "
+              "{\"num_samples\":2,\"prompt\":{\"chunks\":[{\"tokens\":[1,2,3,4],\"type\":\"encoded_"
+              "text\"}]},\"sampling_params\":{\"max_tokens\":3,\"temperature\":1.0,\"top_k\":-1,\"top_"
+              "p\":1.0},\"sampling_session_id\":\"mock-session:sample:0\",\"seq_id\":0,\"prompt_"
+              "logprobs\":false,\"topk_prompt_logprobs\":0,\"type\":\"sample\"}; poll "
+              "{\"request_id\":\"mock-request-1\",\"allow_metadata_only\":true}; sample: done; "
+              "asample #1 "
+              "{\"num_samples\":1,\"prompt\":{\"chunks\":[{\"tokens\":[1,2,3,4,5],\"type\":\"encoded_"
+              "text\"}]},\"sampling_params\":{\"max_tokens\":1,\"temperature\":1.0,\"top_k\":-1,\"top_"
+              "p\":1.0},\"sampling_session_id\":\"mock-session:sample:0\",\"seq_id\":1,\"prompt_"
+              "logprobs\":true,\"topk_prompt_logprobs\":0,\"type\":\"sample\"}; poll "
+              "{\"request_id\":\"mock-request-2\",\"allow_metadata_only\":true}; scores: done");
     const tinkc_request *poll = nth_request(scene_mock(s), POLL, 0);
     assert_string_equal(request_header(poll, "Accept"), "application/x-protobuf");
     assert_string_equal(request_header(poll, "X-Tinker-Request-Type"), "Sample");

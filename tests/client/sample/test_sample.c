@@ -17,8 +17,7 @@ static int setup(void **state)
     fixture *x = calloc(1, sizeof *x);
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
     x->client = mock_client(x->mock, NULL, &x->err);
-    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" },
-                                   &x->err);
+    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
     assert_ok(&x->err);
     *state = x;
     return 0;
@@ -58,15 +57,13 @@ TEST_WITH(samples_come_with_logprobs, setup, teardown)
     const int32_t *ids;
     assert_int_equal(tinkc_samples_topk(s, 0, &ids, NULL), 0);
     assert_int_equal(tinkc_samples_topk(s, 1, &ids, NULL), 3);
-    assert_string_equal(
-        (const char *)nth_request(x->mock, "/api/v1/asample", 0)->body.data,
-        "{\"num_samples\":2,\"prompt\":{\"chunks\":[{\"tokens\":[1,2,3,4,"
-        "5],\"type\":\"encoded_text\"}]},\"sampling_params\":{\"max_tokens\":6,\"temperature\":1.0,"
-        "\"top_k\":-1,\"top_p\":1.0}"
-        ",\"sampling_session_id\":\"mock-session-1:sample:0\",\"seq_id\":0,\"prompt_logprobs\":true"
-        ",\"topk_prompt_logprobs\":3,\"type\":\"sample\"}");
-    assert_string_equal(request_header(nth_request(x->mock, "/api/v1/asample", 0),
-                                       "X-Tinker-Sampling-Backpressure"),
+    assert_string_equal((const char *)nth_request(x->mock, "/api/v1/asample", 0)->body.data,
+                        "{\"num_samples\":2,\"prompt\":{\"chunks\":[{\"tokens\":[1,2,3,4,"
+                        "5],\"type\":\"encoded_text\"}]},\"sampling_params\":{\"max_tokens\":6,\"temperature\":1.0,"
+                        "\"top_k\":-1,\"top_p\":1.0}"
+                        ",\"sampling_session_id\":\"mock-session-1:sample:0\",\"seq_id\":0,\"prompt_logprobs\":true"
+                        ",\"topk_prompt_logprobs\":3,\"type\":\"sample\"}");
+    assert_string_equal(request_header(nth_request(x->mock, "/api/v1/asample", 0), "X-Tinker-Sampling-Backpressure"),
                         "1");
     tinkc_future_free(f);
 }
@@ -134,8 +131,7 @@ TEST_WITH(scores_that_were_not_asked_for_are_an_error, setup, teardown)
                        "{\"sequences\":[{\"stop_reason\":\"stop\",\"tokens\":[7]}],"
                        "\"prompt_logprobs\":%s,\"type\":\"sample\"}",
                        rows[i].logprobs);
-        tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
-                          &(tinkc_mock_answer){ .body = body }, &x->err);
+        tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .body = body }, &x->err);
         tinkc_future *f = tinkc_sample(x->sampler, prompt, 5, 1, &o, &x->err);
         assert_int_equal(tinkc_future_wait(f, PATIENCE_MS, &err), !rows[i].message);
         assert_int_equal(err.code, rows[i].message ? TINKC_E_BAD_RESPONSE : TINKC_OK);
@@ -162,8 +158,7 @@ TEST_WITH(a_sample_streams_its_tokens, setup, teardown)
     assert_true(last);
     assert_int_equal(n, 6);
     tinkc_deltas_free(d);
-    tinkc_mock_always(x->mock, "POST", "/api/v1/stream_sample",
-                      &(tinkc_mock_answer){ .status = 404 }, &x->err);
+    tinkc_mock_always(x->mock, "POST", "/api/v1/stream_sample", &(tinkc_mock_answer){ .status = 404 }, &x->err);
     d = tinkc_sample_stream(x->sampler, prompt, 5, &o, &x->err);
     assert_null(tinkc_deltas_next(d, PATIENCE_MS, &x->err));
     assert_int_equal(x->err.code, TINKC_E_UNSUPPORTED);
@@ -173,14 +168,12 @@ TEST_WITH(a_sample_streams_its_tokens, setup, teardown)
 /* What other services put around the tokens: named events without data, and an end of their own. */
 TEST_WITH(streams_with_pings_and_done, setup, teardown)
 {
-    static const char body[] =
-        ": hello\n\nevent: ping\n\n"
-        "data: {\"event_type\":\"token\",\"token_id\":7,\"logprob\":-0.5}\n\n"
-        "event: ping\ndata:\n\ndata: [DONE]\n\n";
+    static const char body[] = ": hello\n\nevent: ping\n\n"
+                               "data: {\"event_type\":\"token\",\"token_id\":7,\"logprob\":-0.5}\n\n"
+                               "event: ping\ndata:\n\ndata: [DONE]\n\n";
     fixture *x = *state;
     tinkc_sampling o = short_answer();
-    tinkc_mock_always(x->mock, "POST", "/api/v1/stream_sample",
-                      &(tinkc_mock_answer){ .body = body }, &x->err);
+    tinkc_mock_always(x->mock, "POST", "/api/v1/stream_sample", &(tinkc_mock_answer){ .body = body }, &x->err);
     tinkc_deltas *d = tinkc_sample_stream(x->sampler, prompt, 5, &o, &x->err);
     const tinkc_delta *delta;
     size_t n = 0;
@@ -209,9 +202,7 @@ TEST_WITH(sequences_have_names, setup, teardown)
         { "\"sample_sequence_ids\":null", { "", "" }, NULL },
         { "\"sample_sequence_ids\":[]", { "", "" }, NULL },
         { "\"x\":0", { "", "" }, NULL },
-        { "\"sample_sequence_ids\":[\"s/0\"]",
-          { NULL },
-          "sample result: expected 2 names of sequences, got 1" },
+        { "\"sample_sequence_ids\":[\"s/0\"]", { NULL }, "sample result: expected 2 names of sequences, got 1" },
     };
     tinkc_sampling o = short_answer();
     tinkc_future *f = tinkc_sample(x->sampler, prompt, 5, 2, &o, &x->err); /* mock-request-1 */
@@ -219,18 +210,15 @@ TEST_WITH(sequences_have_names, setup, teardown)
     tinkc_future_free(f);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char accepted[200];
-        (void)snprintf(accepted, sizeof accepted, "{\"request_id\":\"mock-request-1\",%s}",
-                       rows[i].accepted);
+        (void)snprintf(accepted, sizeof accepted, "{\"request_id\":\"mock-request-1\",%s}", rows[i].accepted);
         if (i < 2) { /* an attempt that is lost; its names are not those of the next */
             tinkc_mock_once(x->mock, NULL, "/api/v1/asample",
                             &(tinkc_mock_answer){ .body = "{\"request_id\":\"lost\","
                                                           "\"sample_sequence_ids\":[\"l\"]}" },
                             &x->err);
-            tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
-                            &(tinkc_mock_answer){ .status = 410 }, &x->err);
+            tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .status = 410 }, &x->err);
         }
-        tinkc_mock_once(x->mock, NULL, "/api/v1/asample", &(tinkc_mock_answer){ .body = accepted },
-                        &x->err);
+        tinkc_mock_once(x->mock, NULL, "/api/v1/asample", &(tinkc_mock_answer){ .body = accepted }, &x->err);
         f = tinkc_sample(x->sampler, prompt, 5, 2, &o, &x->err);
         assert_true(run_until_done(x->mock, f, 60000));
         const tinkc_samples *s = tinkc_future_samples(f, 0, &x->err);
@@ -255,18 +243,13 @@ TEST_WITH(stability_info_is_asked_for, setup, teardown)
     static const char field[] = "\"record_stability_info\"";
     tinkc_sampling o = short_answer();
     tinkc_text text = { 0 };
-    tinkc_client_options options = { .transport = tinkc_mock_transport(x->mock),
-                                     .clock = tinkc_mock_clock(x->mock) };
+    tinkc_client_options options = { .transport = tinkc_mock_transport(x->mock), .clock = tinkc_mock_clock(x->mock) };
     tinkc_sampler *with = tinkc_sampler_new(
-        x->client,
-        &(tinkc_sampler_options){ .base_model = "mock/nano", .record_stability_info = true },
-        &x->err);
-    tinkc_sampler *copy =
-        tinkc_sampler_import(tinkc_sampler_export(with, &text, &x->err), &options, &x->err);
-    tinkc_trainer *trainer =
-        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
-    tinkc_future *opened = tinkc_trainer_open_sampler(
-        trainer, &(tinkc_sampler_options){ .record_stability_info = true }, &x->err);
+        x->client, &(tinkc_sampler_options){ .base_model = "mock/nano", .record_stability_info = true }, &x->err);
+    tinkc_sampler *copy = tinkc_sampler_import(tinkc_sampler_export(with, &text, &x->err), &options, &x->err);
+    tinkc_trainer *trainer = tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    tinkc_future *opened =
+        tinkc_trainer_open_sampler(trainer, &(tinkc_sampler_options){ .record_stability_info = true }, &x->err);
     tinkc_sampler *trained = tinkc_future_sampler(opened, PATIENCE_MS, &x->err);
     tinkc_sampler *all[] = { with, copy, trained, x->sampler };
     assert_ok(&x->err);
@@ -279,9 +262,8 @@ TEST_WITH(stability_info_is_asked_for, setup, teardown)
         assert_true(i == 3 || strstr(body, "\"record_stability_info\":true,\"type\""));
         tinkc_future_free(f);
     }
-    assert_null(tinkc_sampler_open(
-        x->client, &(tinkc_sampler_options){ .base_model = "a", .reserved_bools = { true } },
-        &x->err));
+    assert_null(tinkc_sampler_open(x->client, &(tinkc_sampler_options){ .base_model = "a", .reserved_bools = { true } },
+                                   &x->err));
     assert_string_equal(x->err.message, "reserved: must be zero");
     tinkc_future_free(opened);
     tinkc_trainer_free(trainer);
@@ -308,14 +290,11 @@ TEST_WITH(copies_have_numbers_of_their_own, setup, teardown)
     fixture *x = *state;
     tinkc_sampling o = short_answer();
     tinkc_text text = { 0 };
-    tinkc_client_options options = { .transport = tinkc_mock_transport(x->mock),
-                                     .clock = tinkc_mock_clock(x->mock) };
+    tinkc_client_options options = { .transport = tinkc_mock_transport(x->mock), .clock = tinkc_mock_clock(x->mock) };
     int64_t numbers[3];
     for (size_t i = 0; i < 3; i++) { /* two copies, then the original */
         tinkc_sampler *copy =
-            i < 2 ? tinkc_sampler_import(tinkc_sampler_export(x->sampler, &text, &x->err), &options,
-                                         &x->err)
-                  : NULL;
+            i < 2 ? tinkc_sampler_import(tinkc_sampler_export(x->sampler, &text, &x->err), &options, &x->err) : NULL;
         tinkc_future *f = tinkc_sample(copy ? copy : x->sampler, prompt, 5, 1, &o, &x->err);
         assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
         numbers[i] = first_number(x);
@@ -335,8 +314,7 @@ TEST_WITH(travels_to_another_client, setup, teardown)
     tinkc_text text = { 0 };
     const char *exported = tinkc_sampler_export(x->sampler, &text, &x->err);
     assert_ok(&x->err);
-    tinkc_client_options options = { .transport = tinkc_mock_transport(x->mock),
-                                     .clock = tinkc_mock_clock(x->mock) };
+    tinkc_client_options options = { .transport = tinkc_mock_transport(x->mock), .clock = tinkc_mock_clock(x->mock) };
     tinkc_mock_forget(x->mock);
     tinkc_sampler *copy = tinkc_sampler_import(exported, &options, &x->err);
     assert_ok(&x->err);
@@ -359,13 +337,10 @@ static tinkc_sampler *copy_that_asks(fixture *x)
     tinkc_error *err = &x->err;
     tinkc_text text = { 0 };
     tinkc_mock_always(x->mock, "POST", "/api/v1/client/config",
-                      &(tinkc_mock_answer){ .body = "{\"sample_join_sampling_session\":true}" },
-                      err);
+                      &(tinkc_mock_answer){ .body = "{\"sample_join_sampling_session\":true}" }, err);
     tinkc_client *other = mock_client(x->mock, NULL, err);
-    tinkc_sampler *original =
-        tinkc_sampler_new(other, &(tinkc_sampler_options){ .base_model = "mock/nano" }, err);
-    tinkc_client_options o = { .transport = tinkc_mock_transport(x->mock),
-                               .clock = tinkc_mock_clock(x->mock) };
+    tinkc_sampler *original = tinkc_sampler_new(other, &(tinkc_sampler_options){ .base_model = "mock/nano" }, err);
+    tinkc_client_options o = { .transport = tinkc_mock_transport(x->mock), .clock = tinkc_mock_clock(x->mock) };
     tinkc_sampler *copy = tinkc_sampler_import(tinkc_sampler_export(original, &text, err), &o, err);
     assert_ok(err);
     tinkc_sampler_free(original);
@@ -376,9 +351,8 @@ static tinkc_sampler *copy_that_asks(fixture *x)
 }
 
 static const char join[] = "/api/v1/join_sampling_session";
-static const tinkc_mock_answer place = {
-    .body = "{\"type\":\"join_sampling_session\",\"client_counter\":7}", .delay_ms = 50
-};
+static const tinkc_mock_answer place = { .body = "{\"type\":\"join_sampling_session\",\"client_counter\":7}",
+                                         .delay_ms = 50 };
 
 TEST_WITH(a_copy_asks_for_its_place, setup, teardown)
 {
@@ -397,8 +371,8 @@ TEST_WITH(a_copy_asks_for_its_place, setup, teardown)
     for (int i = 0; i < N; i++)
         assert_true(run_until_done(x->mock, all[i], 60 * 1000));
     assert_int_equal(tinkc_mock_count(x->mock, join), 1);
-    assert_non_null(strstr((const char *)nth_request(x->mock, join, 0)->body.data,
-                           "\"type\":\"join_sampling_session\""));
+    assert_non_null(
+        strstr((const char *)nth_request(x->mock, join, 0)->body.data, "\"type\":\"join_sampling_session\""));
     for (int i = 0; i < N; i++) {
         tinkc_error err = { 0 };
         assert_int_equal(tinkc_future_wait(all[i], 0, &err), i != 1);
@@ -408,8 +382,7 @@ TEST_WITH(a_copy_asks_for_its_place, setup, teardown)
     for (int i = 0; i < N - 1; i++) { /* in the order of the calls */
         char number[40];
         snprintf(number, sizeof number, "\"seq_id\":70000000%02d,", i);
-        assert_non_null(strstr(
-            (const char *)nth_request(x->mock, "/api/v1/asample", (size_t)i)->body.data, number));
+        assert_non_null(strstr((const char *)nth_request(x->mock, "/api/v1/asample", (size_t)i)->body.data, number));
     }
     tinkc_sampler_free(copy);
 }
@@ -443,8 +416,7 @@ TEST_WITH(a_copy_without_a_place_asks_again, setup, teardown)
     assert_int_equal(tinkc_mock_count(x->mock, join), 4);
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/asample"), 0);
     /* The only one who waits goes: so does the question. */
-    tinkc_mock_once(x->mock, "POST", join, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
-                    &x->err);
+    tinkc_mock_once(x->mock, "POST", join, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x->err);
     tinkc_future *f = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
     (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     tinkc_future_free(f);
@@ -463,8 +435,7 @@ TEST_WITH(a_copy_ends_while_it_asks, setup, teardown)
     fixture *x = *state;
     tinkc_sampling o = short_answer();
     tinkc_sampler *copy = copy_that_asks(x);
-    tinkc_mock_always(x->mock, "POST", join, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
-                      &x->err);
+    tinkc_mock_always(x->mock, "POST", join, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x->err);
     tinkc_future *f = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
     tinkc_future *g = tinkc_sample(copy, prompt, 5, 1, &o, &x->err);
     (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
@@ -476,16 +447,13 @@ TEST_WITH(a_copy_ends_while_it_asks, setup, teardown)
 TEST_WITH(sampler_of_a_trainer, setup, teardown)
 {
     fixture *x = *state;
-    tinkc_trainer *t =
-        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    tinkc_trainer *t = tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
     tinkc_sampler *s = tinkc_trainer_sampler(t, &x->err);
     assert_ok(&x->err);
-    assert_non_null(
-        strstr((const char *)nth_request(x->mock, "/api/v1/save_weights_for_sampler", 0)->body.data,
-               "\"sampling_session_seq_id\":1"));
+    assert_non_null(strstr((const char *)nth_request(x->mock, "/api/v1/save_weights_for_sampler", 0)->body.data,
+                           "\"sampling_session_seq_id\":1"));
     tinkc_future *f = tinkc_sampler_info(s, &x->err);
-    assert_string_equal(tinkc_future_sampler_record(f, PATIENCE_MS, &x->err)->base_model,
-                        "mock/nano");
+    assert_string_equal(tinkc_future_sampler_record(f, PATIENCE_MS, &x->err)->base_model, "mock/nano");
     tinkc_future_free(f);
     tinkc_sampler_free(s);
     tinkc_trainer_free(t);
@@ -522,12 +490,10 @@ TEST_WITH(tokens_are_events, setup, teardown)
                                "data: {\"event_type\":\"done\",\"finish_reason\":\"stop\"}\n\n";
     tinkc_sampling o = short_answer();
     tinkc_mock_always(x->mock, "POST", "/api/v1/stream_sample",
-                      &(tinkc_mock_answer){ .body = body, .drip_ms = 20, .delay_ms = 1000 },
-                      &x->err);
+                      &(tinkc_mock_answer){ .body = body, .drip_ms = 20, .delay_ms = 1000 }, &x->err);
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
     listening l = { .deltas = tinkc_sample_stream(x->sampler, prompt, 5, &o, &x->err) };
-    assert_true(
-        tinkc_deltas_on_event(l.deltas, queue, TINKC_EVENT_TOKENS, take_tokens, &l, &x->err));
+    assert_true(tinkc_deltas_on_event(l.deltas, queue, TINKC_EVENT_TOKENS, take_tokens, &l, &x->err));
     assert_int_equal(tinkc_queue_run(queue, 0, &x->err), 0);
     size_t seen_one = 0;
     for (int i = 0; i < 400 && !l.last; i++) {
@@ -550,13 +516,11 @@ TEST_WITH(the_end_of_a_stream_is_an_event, setup, teardown)
     fixture *x = *state;
     tinkc_sampling o = short_answer();
     tinkc_mock_always(x->mock, "POST", "/api/v1/stream_sample",
-                      &(tinkc_mock_answer){ .status = 403, .body = "{\"detail\":\"no\"}" },
-                      &x->err);
+                      &(tinkc_mock_answer){ .status = 403, .body = "{\"detail\":\"no\"}" }, &x->err);
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
     listening l = { .deltas = tinkc_sample_stream(x->sampler, prompt, 5, &o, &x->err) };
     tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err); /* it is over */
-    assert_true(
-        tinkc_deltas_on_event(l.deltas, queue, TINKC_EVENT_TOKENS, take_tokens, &l, &x->err));
+    assert_true(tinkc_deltas_on_event(l.deltas, queue, TINKC_EVENT_TOKENS, take_tokens, &l, &x->err));
     assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &x->err), 1);
     assert_int_equal(l.code, TINKC_E_FORBIDDEN);
     tinkc_deltas_free(l.deltas);
@@ -568,14 +532,14 @@ TEST_WITH(the_end_of_a_stream_is_an_event, setup, teardown)
 
 /* ---- what else a prompt can be asked for ---- */
 
-#define SEQUENCE                                                                                   \
-    "\"type\":\"sample\",\"sequences\":[{\"stop_reason\":\"length\",\"tokens\":[7],"               \
+#define SEQUENCE                                                                                                       \
+    "\"type\":\"sample\",\"sequences\":[{\"stop_reason\":\"length\",\"tokens\":[7],"                                   \
     "\"logprobs\":[-0.5]}]"
-#define TARGETS                                                                                    \
-    "\"target_prompt_logprobs\":{\"data\":[-1.0,0.0,-2.0,-3.0],\"dtype\":\"float32\",\"shape\":["  \
+#define TARGETS                                                                                                        \
+    "\"target_prompt_logprobs\":{\"data\":[-1.0,0.0,-2.0,-3.0],\"dtype\":\"float32\",\"shape\":["                      \
     "2,2]}"
-#define ALT(ids)                                                                                   \
-    "\"prompt_alt_tokens\":{\"tokens\":{\"data\":" ids ",\"dtype\":\"int64\",\"shape\":[2,2]},"    \
+#define ALT(ids)                                                                                                       \
+    "\"prompt_alt_tokens\":{\"tokens\":{\"data\":" ids ",\"dtype\":\"int64\",\"shape\":[2,2]},"                        \
     "\"logprobs\":{\"data\":[-0.1,-0.2,-0.3,-0.4],\"dtype\":\"float32\",\"shape\":[2,2]}}"
 
 static tinkc_sampling prompt_work(void)
@@ -595,10 +559,8 @@ TEST_WITH(prompts_are_scored_and_drawn_from, setup, teardown)
     tinkc_sampling o = prompt_work();
     const int32_t *ids;
     const float *logprobs;
-    tinkc_mock_always(
-        x->mock, NULL, "/api/v1/retrieve_future",
-        &(tinkc_mock_answer){ .body = "{" SEQUENCE "," TARGETS "," ALT("[11,12,13,14]") "}" },
-        &x->err);
+    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
+                      &(tinkc_mock_answer){ .body = "{" SEQUENCE "," TARGETS "," ALT("[11,12,13,14]") "}" }, &x->err);
     tinkc_future *f = tinkc_sample(x->sampler, (int32_t[]){ 1, 2, 3 }, 3, 1, &o, &x->err);
     const tinkc_samples *s = tinkc_future_samples(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
@@ -620,8 +582,7 @@ TEST_WITH(prompts_are_scored_and_drawn_from, setup, teardown)
     tinkc_future_free(f);
     /* The first and the last id that there can be. */
     tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
-                      &(tinkc_mock_answer){ .body = "{" SEQUENCE "," TARGETS
-                                                    "," ALT("[0,2147483647,13,14]") "}" },
+                      &(tinkc_mock_answer){ .body = "{" SEQUENCE "," TARGETS "," ALT("[0,2147483647,13,14]") "}" },
                       &x->err);
     f = tinkc_sample(x->sampler, (int32_t[]){ 1, 2, 3 }, 3, 1, &o, &x->err);
     s = tinkc_future_samples(f, PATIENCE_MS, &x->err);
@@ -641,20 +602,18 @@ TEST_WITH(prompt_work_that_is_missing_is_an_error, setup, teardown)
         { "{" SEQUENCE "," TARGETS "," ALT("[11,12,13]") "}", "" },
         { "{" SEQUENCE "," TARGETS "," ALT("[11,12,13,-1]") "}", "out of range" },
         { "{" SEQUENCE "," TARGETS "," ALT("[11,12,13,2147483648]") "}", "out of range" },
-        { "{" SEQUENCE
-          ",\"target_prompt_logprobs\":{\"data\":[1,2,3,4],\"dtype\":\"int64\",\"shape\":"
+        { "{" SEQUENCE ",\"target_prompt_logprobs\":{\"data\":[1,2,3,4],\"dtype\":\"int64\",\"shape\":"
           "[2,2]}," ALT("[11,12,13,14]") "}",
           "expected 4 32-bit floats, got 4 cells of another layout" },
-        { "{" SEQUENCE
-          ",\"target_prompt_logprobs\":{\"data\":[-1.0],\"dtype\":\"float32\",\"shape\":"
+        { "{" SEQUENCE ",\"target_prompt_logprobs\":{\"data\":[-1.0],\"dtype\":\"float32\",\"shape\":"
           "[1,1]}," ALT("[11,12,13,14]") "}",
           "expected 4 32-bit floats, got 1 cells of another layout" },
     };
     tinkc_sampling o = prompt_work();
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
         tinkc_error err = { 0 };
-        tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
-                          &(tinkc_mock_answer){ .body = bodies[i][0] }, &x->err);
+        tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .body = bodies[i][0] },
+                          &x->err);
         tinkc_future *f = tinkc_sample(x->sampler, (int32_t[]){ 1, 2, 3 }, 3, 1, &o, &x->err);
         assert_false(tinkc_future_wait(f, PATIENCE_MS, &err));
         assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
@@ -691,14 +650,12 @@ TEST_WITH(prompt_work_is_checked, setup, teardown)
 TEST_WITH(results_may_be_json, setup, teardown)
 {
     fixture *x = *state;
-    static const char json[] =
-        "{\"type\":\"sample\",\"sequences\":[{\"stop_reason\":\"length\",\"tokens\":[7,8],"
-        "\"logprobs\":[-0.5,-0.25]}],\"prompt_logprobs\":[null,-1.5,-2.0]}";
+    static const char json[] = "{\"type\":\"sample\",\"sequences\":[{\"stop_reason\":\"length\",\"tokens\":[7,8],"
+                               "\"logprobs\":[-0.5,-0.25]}],\"prompt_logprobs\":[null,-1.5,-2.0]}";
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 2;
     o.prompt_logprobs = true;
-    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
-                      &(tinkc_mock_answer){ .body = json }, &x->err);
+    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .body = json }, &x->err);
     tinkc_future *f = tinkc_sample(x->sampler, (int32_t[]){ 1, 2, 3 }, 3, 1, &o, &x->err);
     const tinkc_samples *s = tinkc_future_samples(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);

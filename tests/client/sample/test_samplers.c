@@ -32,10 +32,8 @@ TEST_WITH(other_texts_are_no_samplers, setup, teardown)
 {
     fixture *x = *state;
     tinkc_text text = { 0 };
-    tinkc_client_options o = { .transport = tinkc_mock_transport(x->mock),
-                               .clock = tinkc_mock_clock(x->mock) };
-    assert_null(
-        tinkc_sampler_import(tinkc_client_snapshot(x->client, &text, &x->err), &o, &x->err));
+    tinkc_client_options o = { .transport = tinkc_mock_transport(x->mock), .clock = tinkc_mock_clock(x->mock) };
+    assert_null(tinkc_sampler_import(tinkc_client_snapshot(x->client, &text, &x->err), &o, &x->err));
     assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
     assert_string_equal(x->err.message, "exported: not from tinkc_sampler_export");
     tinkc_text_free(&text);

@@ -18,8 +18,7 @@ static const tinkc_mock_answer held = { .status = 408, .delay_ms = HELD_MS, .bod
 
 static void open_on(fixture *x, const char *config)
 {
-    open_client(x, CONFIG, config,
-                &(tinkc_client_options){ .api_key = "tml-key", .telemetry = TINKC_TELEMETRY_OFF });
+    open_client(x, CONFIG, config, &(tinkc_client_options){ .api_key = "tml-key", .telemetry = TINKC_TELEMETRY_OFF });
     assert_true(tinkc_mock_always(x->mock, NULL, FUTURES, &held, &x->err));
     x->sampler = tinkc_sampler_new(x->client, &nano, &x->err);
     assert_ok(&x->err);
@@ -56,9 +55,8 @@ static void until_sent(fixture *x, const char *path, size_t n)
 /* The next poll is answered like this after delay_ms. */
 static void say(fixture *x, int64_t delay_ms, const char *body)
 {
-    assert_true(tinkc_mock_once(x->mock, NULL, FUTURES,
-                                &(tinkc_mock_answer){ .delay_ms = delay_ms, .body = body },
-                                &x->err));
+    assert_true(
+        tinkc_mock_once(x->mock, NULL, FUTURES, &(tinkc_mock_answer){ .delay_ms = delay_ms, .body = body }, &x->err));
 }
 
 static void check_counts(fixture *x, size_t samples, size_t futures, size_t polls)
@@ -69,9 +67,8 @@ static void check_counts(fixture *x, size_t samples, size_t futures, size_t poll
 }
 
 #define NAME(n) "{\"state\":\"finished\",\"request_id\":\"mock-request-" #n "\"}"
-#define SIZED(n, len)                                                                              \
-    "{\"state\":\"finished\",\"request_id\":\"mock-request-" #n                                    \
-    "\",\"response_payload_uncompressed_size\":" #len "}"
+#define SIZED(n, len)                                                                                                  \
+    "{\"state\":\"finished\",\"request_id\":\"mock-request-" #n "\",\"response_payload_uncompressed_size\":" #len "}"
 #define NAMES(list, at) "{\"completions\":[" list "],\"cursor\":" #at "}"
 
 TEST(one_poll_serves_all_samples)
@@ -89,8 +86,7 @@ TEST(one_poll_serves_all_samples)
     complete(&x, f[2]);
     (void)settle(&x);
     check_counts(&x, 3, 2, 3);
-    const tinkc_request *first = nth_request(x.mock, FUTURES, 0),
-                        *second = nth_request(x.mock, FUTURES, 1);
+    const tinkc_request *first = nth_request(x.mock, FUTURES, 0), *second = nth_request(x.mock, FUTURES, 1);
     assert_int_equal(first->pool, TINKC_POOL_FUTURES);
     assert_int_equal(first->idle_timeout_ms, 45000);
     char want[300];
@@ -114,8 +110,8 @@ TEST(one_poll_serves_all_samples)
     assert_true(body_has(nth_request(x.mock, FUTURES, 2),
                          "\"retrieved_request_ids\":[\"mock-request-1\",\"mock-request-3\","
                          "\"mock-request-2\"]"));
-    assert_true(body_has(nth_request(x.mock, FUTURES, 3),
-                         "\"prev_cursor\":4,\"retrieved_request_ids\":[\"mock-request-4\"]"));
+    assert_true(
+        body_has(nth_request(x.mock, FUTURES, 3), "\"prev_cursor\":4,\"retrieved_request_ids\":[\"mock-request-4\"]"));
     check_counts(&x, 5, 4, 5);
     close_all(&x);
 }
@@ -146,8 +142,8 @@ TEST(strange_names_are_passed_over)
     assert_true(body_has(nth_request(x.mock, FUTURES, 1), "\"prev_cursor\":9"));
     say(&x, 0, NAMES("{\"state\":\"failed\",\"request_id\":\"mock-request-2\"}", 1));
     complete(&x, sample(&x)); /* its failure counts as fetched, too */
-    assert_true(body_has(nth_request(x.mock, FUTURES, 2),
-                         "\"prev_cursor\":-3,\"retrieved_request_ids\":[\"mock-request-1\"]"));
+    assert_true(
+        body_has(nth_request(x.mock, FUTURES, 2), "\"prev_cursor\":-3,\"retrieved_request_ids\":[\"mock-request-1\"]"));
     close_all(&x);
 }
 
@@ -182,13 +178,12 @@ TEST(failed_polls_are_repeated_as_others_are)
         open_on(&x, ON);
         const char *headers[] = { row->header, row->value, NULL };
         for (int k = 0; k < 3; k++)
-            assert_true(
-                tinkc_mock_once(x.mock, NULL, FUTURES,
-                                &(tinkc_mock_answer){ .status = row->status,
-                                                      .fault = row->fault,
-                                                      .headers = row->header ? headers : NULL,
-                                                      .body = row->body },
-                                &x.err));
+            assert_true(tinkc_mock_once(x.mock, NULL, FUTURES,
+                                        &(tinkc_mock_answer){ .status = row->status,
+                                                              .fault = row->fault,
+                                                              .headers = row->header ? headers : NULL,
+                                                              .body = row->body },
+                                        &x.err));
         say(&x, 10, NAMES(NAME(1), 1));
         tinkc_future *f = sample(&x);
         for (int k = 0; k < 3; k++) {
@@ -205,9 +200,7 @@ TEST(failed_polls_are_repeated_as_others_are)
         complete(&x, f);
         check_counts(&x, 1, 4, 1);
         for (size_t k = 0; k < 3; k++)
-            assert_int_equal(nth_request_ms(x.mock, FUTURES, k + 1) -
-                                 nth_request_ms(x.mock, FUTURES, k),
-                             row->gaps[k]);
+            assert_int_equal(nth_request_ms(x.mock, FUTURES, k + 1) - nth_request_ms(x.mock, FUTURES, k), row->gaps[k]);
         close_all(&x);
     }
 }
@@ -225,15 +218,13 @@ TEST(what_was_fetched_is_reported_again_after_a_failed_poll)
         complete(&x, sample(&x));
         assert_true(tinkc_mock_once(
             x.mock, NULL, FUTURES,
-            &(tinkc_mock_answer){ .status = row->status, .fault = row->fault, .body = row->body },
-            &x.err));
+            &(tinkc_mock_answer){ .status = row->status, .fault = row->fault, .body = row->body }, &x.err));
         say(&x, 0, NAMES(NAME(2), 2));
         complete(&x, sample(&x));
-        assert_true(body_has(nth_request(x.mock, FUTURES, 1),
-                             "\"retrieved_request_ids\":[\"mock-request-1\"]"));
-        assert_true(body_has(nth_request(x.mock, FUTURES, 2),
-                             answered ? "\"retrieved_request_ids\":[]"
-                                      : "\"retrieved_request_ids\":[\"mock-request-1\"]"));
+        assert_true(body_has(nth_request(x.mock, FUTURES, 1), "\"retrieved_request_ids\":[\"mock-request-1\"]"));
+        assert_true(body_has(nth_request(x.mock, FUTURES, 2), answered
+                                                                  ? "\"retrieved_request_ids\":[]"
+                                                                  : "\"retrieved_request_ids\":[\"mock-request-1\"]"));
         close_all(&x);
     }
 }
@@ -250,8 +241,7 @@ TEST(answers_begin_the_pauses_again)
         int32_t status;
         const char *body;
         size_t times;
-        int64_t first_ms,
-            again_ms; /* after the first failure, and after the first behind the answer */
+        int64_t first_ms, again_ms; /* after the first failure, and after the first behind the answer */
     } failures[] = { { 429, "{}", 2, 1000, 1000 }, { 400, "<html>", 3, 100, 1000 } };
     for (size_t i = 0; i < 4; i++) {
         fixture x;
@@ -267,8 +257,7 @@ TEST(answers_begin_the_pauses_again)
         check_counts(&x, 1, 2 * times + 2, 1);
         assert_int_equal(nth_request_ms(x.mock, FUTURES, 1) - nth_request_ms(x.mock, FUTURES, 0),
                          failures[how].first_ms);
-        assert_int_equal(nth_request_ms(x.mock, FUTURES, times + 2) -
-                             nth_request_ms(x.mock, FUTURES, times + 1),
+        assert_int_equal(nth_request_ms(x.mock, FUTURES, times + 2) - nth_request_ms(x.mock, FUTURES, times + 1),
                          failures[how].again_ms);
         close_all(&x);
     }
@@ -309,8 +298,7 @@ TEST(a_failed_poll_is_shown)
     tinkc_client_on_event(x.client, queue, TINKC_EVENT_RETRY, see_event, &seen, &x.err);
     tinkc_future *f[2] = { sample(&x), sample(&x) };
     until_sent(&x, FUTURES, 1); /* held */
-    tinkc_mock_once(x.mock, NULL, FUTURES,
-                    &(tinkc_mock_answer){ .status = 503, .headers = headers, .body = "{}" },
+    tinkc_mock_once(x.mock, NULL, FUTURES, &(tinkc_mock_answer){ .status = 503, .headers = headers, .body = "{}" },
                     &x.err);
     say(&x, 10, NAMES(NAME(1) "," NAME(2), 1));
     until_sent(&x, FUTURES, 2);
@@ -359,10 +347,9 @@ TEST(a_service_that_refuses_it_is_polled_as_before)
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         fixture x;
         open_on(&x, ON);
-        assert_true(tinkc_mock_always(
-            x.mock, NULL, FUTURES,
-            &(tinkc_mock_answer){ .status = refusals[i].status, .body = refusals[i].body },
-            &x.err));
+        assert_true(tinkc_mock_always(x.mock, NULL, FUTURES,
+                                      &(tinkc_mock_answer){ .status = refusals[i].status, .body = refusals[i].body },
+                                      &x.err));
         int64_t begin = now_ms(&x);
         tinkc_future *a = sample(&x), *b = sample(&x);
         complete(&x, a);
@@ -378,8 +365,7 @@ TEST(a_service_that_refuses_it_is_polled_as_before)
 TEST(without_retries_the_samples_own_poll_decides)
 {
     fixture x;
-    open_client(&x, CONFIG, ON,
-                &(tinkc_client_options){ .api_key = "tml-key", .no_retries = true });
+    open_client(&x, CONFIG, ON, &(tinkc_client_options){ .api_key = "tml-key", .no_retries = true });
     x.sampler = tinkc_sampler_new(x.client, &nano, &x.err);
     once(&x, FUTURES, 503, "{}");
     once(&x, POLL, 503, "{\"detail\":\"full\"}");
@@ -463,8 +449,7 @@ TEST(named_while_it_looks_for_itself)
 {
     fixture x;
     open_on(&x, ON);
-    tinkc_mock_once(x.mock, NULL, POLL, &(tinkc_mock_answer){ .delay_ms = 20000, .status = 408 },
-                    &x.err);
+    tinkc_mock_once(x.mock, NULL, POLL, &(tinkc_mock_answer){ .delay_ms = 20000, .status = 408 }, &x.err);
     tinkc_future *f = sample(&x);
     until_sent(&x, POLL, 1);
     say(&x, 0, NAMES(NAME(1), 1));
@@ -579,9 +564,8 @@ TEST(the_limit_of_samples_under_way_does_not_count)
 {
     for (int on = 0; on < 2; on++) {
         fixture x;
-        open_on(&x,
-                on ? "{\"sample_use_retrieve_futures\":true,\"sample_max_concurrent_requests\":1}"
-                   : "{\"sample_max_concurrent_requests\":1}");
+        open_on(&x, on ? "{\"sample_use_retrieve_futures\":true,\"sample_max_concurrent_requests\":1}"
+                       : "{\"sample_max_concurrent_requests\":1}");
         assert_true(tinkc_mock_always(x.mock, NULL, POLL, &held, &x.err));
         tinkc_future *f[3] = { sample(&x), sample(&x), sample(&x) };
         (void)settle(&x);
@@ -600,11 +584,10 @@ TEST(a_copy_names_itself)
     open_on(&x, "{\"sample_use_retrieve_futures\":true,\"sample_join_sampling_session\":true}");
     const char *exported = tinkc_sampler_export(x.sampler, &text, &x.err);
     tinkc_sampler *original = x.sampler;
-    x.sampler =
-        tinkc_sampler_import(exported,
-                             &(tinkc_client_options){ .transport = tinkc_mock_transport(x.mock),
-                                                      .clock = tinkc_mock_clock(x.mock) },
-                             &x.err);
+    x.sampler = tinkc_sampler_import(
+        exported,
+        &(tinkc_client_options){ .transport = tinkc_mock_transport(x.mock), .clock = tinkc_mock_clock(x.mock) },
+        &x.err);
     assert_ok(&x.err);
     always(&x, API "join_sampling_session", "{\"client_counter\":12}");
     say(&x, 0, NAMES(NAME(1), 1));

@@ -1,10 +1,9 @@
 /* test_token_stream.c - tokens as they come: which events make which pieces, what ends a stream, and what it ends with. */
 #include "support/client/client_scene.h"
 
-#define STREAM      API "stream_sample"
-#define EVENT(json) "data: " json "\n\n"
-#define TOKEN(i, id, p)                                                                            \
-    EVENT("{\"event_type\":\"token\",\"index\":" i ",\"token_id\":" id ",\"logprob\":" p "}")
+#define STREAM          API "stream_sample"
+#define EVENT(json)     "data: " json "\n\n"
+#define TOKEN(i, id, p) EVENT("{\"event_type\":\"token\",\"index\":" i ",\"token_id\":" id ",\"logprob\":" p "}")
 
 static const int32_t ids[] = { 1, 2, 3 };
 
@@ -16,8 +15,7 @@ static void take_pieces(scene *s, tinkc_deltas *d)
     while ((x = tinkc_deltas_next(d, 0, &why)) != NULL)
         note(s, "%zu tokens to %d, %zu log-probabilities%s%s", x->tokens.len,
              x->tokens.len ? (int)x->tokens.data[x->tokens.len - 1] : -1, x->logprobs.len,
-             x->last ? x->stop_reason == TINKC_STOP_LENGTH ? ", length" : ", stop" : "",
-             x->last ? ", last" : "");
+             x->last ? x->stop_reason == TINKC_STOP_LENGTH ? ", length" : ", stop" : "", x->last ? ", last" : "");
     if (!why.code)
         note(s, "the end");
     else if (why.code != TINKC_E_TIMEOUT)
@@ -95,15 +93,13 @@ TEST(byte_by_byte)
 {
     static const char first[] = TOKEN("0", "5", "-0.5"),
                       second[] = EVENT("{\"event_type\":\"token\",\"index\":1,\"token_id\":6}");
-    static const char body[] =
-        TOKEN("0", "5", "-0.5") EVENT("{\"event_type\":\"token\",\"index\":1,\"token_id\":6}")
-            EVENT("{\"event_type\":\"done\",\"finish_reason\":\"length\",\"total_tokens\":2}");
+    static const char body[] = TOKEN("0", "5", "-0.5") EVENT("{\"event_type\":\"token\",\"index\":1,\"token_id\":6}")
+        EVENT("{\"event_type\":\"done\",\"finish_reason\":\"length\",\"total_tokens\":2}");
     const size_t ends[] = { strlen(first), strlen(first) + strlen(second), strlen(body) };
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_sampler *sampler = open_sampler(s, NULL);
-    tinkc_mock_once(scene_mock(s), NULL, STREAM, &(tinkc_mock_answer){ .body = body, .drip_ms = 1 },
-                    scene_err(s));
+    tinkc_mock_once(scene_mock(s), NULL, STREAM, &(tinkc_mock_answer){ .body = body, .drip_ms = 1 }, scene_err(s));
     tinkc_deltas *d = tinkc_sample_stream(sampler, ids, 3, &o, scene_err(s));
     size_t seen = 0;
     for (size_t byte = 0; byte <= strlen(body) && seen < LEN(ends); byte++) {

@@ -93,8 +93,7 @@ TEST_WITH(next_tokens_are_learnt_after_the_context, open_batch, close_batch)
     refused(tinkc_batch_add_sft(batch, ids, 5, 5, &err), TINKC_E_ARGUMENT, "context");
     refused(tinkc_batch_add_sft(batch, ids, 1, 0, &err), TINKC_E_ARGUMENT, "at least 2");
     refused(tinkc_batch_add_sft(batch, NULL, 5, 0, &err), TINKC_E_ARGUMENT, "ids");
-    refused(tinkc_batch_add_sft(batch, (int32_t[]){ 1, 2, -3 }, 3, 0, &err), TINKC_E_ARGUMENT,
-            "token 2");
+    refused(tinkc_batch_add_sft(batch, (int32_t[]){ 1, 2, -3 }, 3, 0, &err), TINKC_E_ARGUMENT, "token 2");
     assert_int_equal(tinkc_batch_count(batch), 3);
 }
 
@@ -107,8 +106,8 @@ TEST_WITH(weights_belong_to_the_tokens_learnt, open_batch, close_batch)
     assert_true(tinkc_batch_add_weighted(batch, ids, 2, weights, &err));
     assert_f32s(1, "weights", weights + 1, 1);
     refused(tinkc_batch_add_weighted(batch, ids, 5, NULL, &err), TINKC_E_ARGUMENT, "weights");
-    refused(tinkc_batch_add_weighted(batch, ids, 3, (float[]){ 1, 1, INFINITY }, &err),
-            TINKC_E_ARGUMENT, "number 2 is not finite");
+    refused(tinkc_batch_add_weighted(batch, ids, 3, (float[]){ 1, 1, INFINITY }, &err), TINKC_E_ARGUMENT,
+            "number 2 is not finite");
     assert_int_equal(tinkc_batch_count(batch), 2);
 }
 
@@ -125,14 +124,11 @@ TEST_WITH(sampled_answers_carry_logprobs_and_advantages, open_batch, close_batch
     assert_true(tinkc_batch_add_rl(batch, ids, 2, 1, logprobs, advantages, &err));
     assert_f32s(1, "logprobs", logprobs, 1);
     assert_f32s(1, "advantages", advantages, 1);
-    refused(tinkc_batch_add_rl(batch, ids, 5, 0, logprobs, advantages, &err), TINKC_E_ARGUMENT,
-            "context");
-    refused(tinkc_batch_add_rl(batch, ids, 5, 5, logprobs, advantages, &err), TINKC_E_ARGUMENT,
-            "context");
-    refused(tinkc_batch_add_rl(batch, ids, 5, 3, NULL, advantages, &err), TINKC_E_ARGUMENT,
-            "logprobs");
-    refused(tinkc_batch_add_rl(batch, ids, 5, 3, logprobs, (float[]){ 1, NAN }, &err),
-            TINKC_E_ARGUMENT, "advantages: number 1");
+    refused(tinkc_batch_add_rl(batch, ids, 5, 0, logprobs, advantages, &err), TINKC_E_ARGUMENT, "context");
+    refused(tinkc_batch_add_rl(batch, ids, 5, 5, logprobs, advantages, &err), TINKC_E_ARGUMENT, "context");
+    refused(tinkc_batch_add_rl(batch, ids, 5, 3, NULL, advantages, &err), TINKC_E_ARGUMENT, "logprobs");
+    refused(tinkc_batch_add_rl(batch, ids, 5, 3, logprobs, (float[]){ 1, NAN }, &err), TINKC_E_ARGUMENT,
+            "advantages: number 1");
     assert_int_equal(tinkc_batch_count(batch), 2);
 }
 
@@ -144,9 +140,7 @@ TEST_WITH(tokens_that_will_not_do, open_batch, close_batch)
     for (int i = 0; i < 3; i++) {
         const int32_t *given = i == 0 ? NULL : i == 1 ? negative : ids;
         size_t len = i == 2 ? 0 : 3;
-        const char *says = i == 0   ? "ids: must not be NULL"
-                           : i == 1 ? "token 2 is negative"
-                                    : "len: at least";
+        const char *says = i == 0 ? "ids: must not be NULL" : i == 1 ? "token 2 is negative" : "len: at least";
         refused(tinkc_batch_add_tokens(batch, given, len, &err), TINKC_E_ARGUMENT, says);
         refused(tinkc_batch_add_sft(batch, given, len, 1, &err), TINKC_E_ARGUMENT, says);
         refused(tinkc_batch_add_weighted(batch, given, len, ones, &err), TINKC_E_ARGUMENT, says);
@@ -165,14 +159,10 @@ TEST_WITH(every_element_type_is_read, open_batch, close_batch)
     static const uint16_t f16[] = { 0x3C00, 0xC200, 0x0001, 0x8000, 0x7BFF };
     static const int32_t narrow[] = { -7, 2147483647 };
     assert_true(tinkc_batch_add_tokens(batch, ids, 3, &err));
-    assert_true(tinkc_batch_set(
-        batch, "f64", &(tinkc_array){ .data = wide, .count = 3, .dtype = TINKC_F64 }, &err));
-    assert_true(tinkc_batch_set(
-        batch, "bf16", &(tinkc_array){ .data = bf16, .count = 3, .dtype = TINKC_BF16 }, &err));
-    assert_true(tinkc_batch_set(
-        batch, "f16", &(tinkc_array){ .data = f16, .count = 5, .dtype = TINKC_F16 }, &err));
-    assert_true(tinkc_batch_set(
-        batch, "i32", &(tinkc_array){ .data = narrow, .count = 2, .dtype = TINKC_I32 }, &err));
+    assert_true(tinkc_batch_set(batch, "f64", &(tinkc_array){ .data = wide, .count = 3, .dtype = TINKC_F64 }, &err));
+    assert_true(tinkc_batch_set(batch, "bf16", &(tinkc_array){ .data = bf16, .count = 3, .dtype = TINKC_BF16 }, &err));
+    assert_true(tinkc_batch_set(batch, "f16", &(tinkc_array){ .data = f16, .count = 5, .dtype = TINKC_F16 }, &err));
+    assert_true(tinkc_batch_set(batch, "i32", &(tinkc_array){ .data = narrow, .count = 2, .dtype = TINKC_I32 }, &err));
     assert_true(tinkc_batch_set_i64(batch, "i64", (int64_t[]){ INT64_MIN, 1 }, 2, &err));
     assert_true(tinkc_batch_set_f32(batch, "f32", (float[]){ 0.25f }, 1, &err));
     assert_f32s(0, "f64", (float[]){ 0.5f, -2, 1e-3f }, 3);
@@ -181,23 +171,16 @@ TEST_WITH(every_element_type_is_read, open_batch, close_batch)
     assert_i64s(0, "i32", (int64_t[]){ -7, 2147483647 }, 2);
     assert_i64s(0, "i64", (int64_t[]){ INT64_MIN, 1 }, 2);
     assert_f32s(0, "f32", (float[]){ 0.25f }, 1);
-    refused(tinkc_batch_set(
-                batch, "big",
-                &(tinkc_array){ .data = (double[]){ 0, 1e39 }, .count = 2, .dtype = TINKC_F64 },
-                &err),
+    refused(tinkc_batch_set(batch, "big",
+                            &(tinkc_array){ .data = (double[]){ 0, 1e39 }, .count = 2, .dtype = TINKC_F64 }, &err),
             TINKC_E_TENSOR, "number 1 does not fit 32 bits");
-    refused(tinkc_batch_set(
-                batch, "nan",
-                &(tinkc_array){ .data = (uint16_t[]){ 0x7E00 }, .count = 1, .dtype = TINKC_F16 },
-                &err),
+    refused(tinkc_batch_set(batch, "nan",
+                            &(tinkc_array){ .data = (uint16_t[]){ 0x7E00 }, .count = 1, .dtype = TINKC_F16 }, &err),
             TINKC_E_TENSOR, "number 0 is not finite");
-    refused(tinkc_batch_set(
-                batch, "inf",
-                &(tinkc_array){ .data = (uint16_t[]){ 0x7C00 }, .count = 1, .dtype = TINKC_F16 },
-                &err),
+    refused(tinkc_batch_set(batch, "inf",
+                            &(tinkc_array){ .data = (uint16_t[]){ 0x7C00 }, .count = 1, .dtype = TINKC_F16 }, &err),
             TINKC_E_TENSOR, "number 0 is not finite");
-    refused(tinkc_batch_set_f32(batch, "f32", (float[]){ 1 }, 1, &err), TINKC_E_ARGUMENT,
-            "f32 is set already");
+    refused(tinkc_batch_set_f32(batch, "f32", (float[]){ 1 }, 1, &err), TINKC_E_ARGUMENT, "f32 is set already");
 }
 
 /* Stored values and places make the dense matrix that is shown, whether the caller or the library packed it. */
@@ -209,18 +192,12 @@ TEST_WITH(sparse_and_packed_arrays_are_shown_dense, open_batch, close_batch)
     static const int64_t whole[] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0 };
     static const float full[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3 };
     assert_true(tinkc_batch_add_tokens(batch, ids, 3, &err));
-    tinkc_array sparse = { .data = values,
-                           .count = 3,
-                           .shape = shape,
-                           .ndim = 2,
-                           .row_ptr = row_ptr,
-                           .col = col,
-                           .dtype = TINKC_F32 };
+    tinkc_array sparse = {
+        .data = values, .count = 3, .shape = shape, .ndim = 2, .row_ptr = row_ptr, .col = col, .dtype = TINKC_F32
+    };
     assert_true(tinkc_batch_set(batch, "sparse", &sparse, &err));
     size_t before = tinkc_batch_bytes(batch);
-    tinkc_array plain = {
-        .data = dense, .count = 12, .shape = shape, .ndim = 2, .dtype = TINKC_F32, .may_pack = true
-    };
+    tinkc_array plain = { .data = dense, .count = 12, .shape = shape, .ndim = 2, .dtype = TINKC_F32, .may_pack = true };
     assert_true(tinkc_batch_set(batch, "packed", &plain, &err));
     assert_int_equal(tinkc_batch_bytes(batch) - before, 3 * 4 + 8 * (4 + 3));
     before = tinkc_batch_bytes(batch);
@@ -241,9 +218,7 @@ TEST_WITH(sparse_and_packed_arrays_are_shown_dense, open_batch, close_batch)
     /* (rows + 1) + 2 nnz < rows * cols: 5 of 6, and 7 of 6 */
     static const int64_t small[] = { 2, 3 };
     static const float one[] = { 0, 0, 0, 0, 8, 0 }, two[] = { 0, 9, 0, 0, 8, 0 };
-    plain = (tinkc_array){
-        .data = one, .count = 6, .shape = small, .ndim = 2, .dtype = TINKC_F32, .may_pack = true
-    };
+    plain = (tinkc_array){ .data = one, .count = 6, .shape = small, .ndim = 2, .dtype = TINKC_F32, .may_pack = true };
     before = tinkc_batch_bytes(batch);
     assert_true(tinkc_batch_set(batch, "one", &plain, &err));
     assert_int_equal(tinkc_batch_bytes(batch) - before, 4 + 8 * (3 + 1));
@@ -267,18 +242,17 @@ TEST_WITH(sparse_and_packed_arrays_are_shown_dense, open_batch, close_batch)
 TEST_WITH(arrays_that_do_not_fit_are_refused, open_batch, close_batch)
 {
     static const float v[9] = { 0 };
-    static const int64_t shape[] = { 3, 3, 1, 1, 1, 1, 1, 1, 1 }, rows[] = { 0, 1, 1, 1 },
-                         col[] = { 0 };
+    static const int64_t shape[] = { 3, 3, 1, 1, 1, 1, 1, 1, 1 }, rows[] = { 0, 1, 1, 1 }, col[] = { 0 };
     static const int64_t below[] = { 3, -3 }, above[] = { 3, (int64_t)INT32_MAX + 1 };
     tinkc_array good = { .data = v, .count = 9, .shape = shape, .ndim = 2, .dtype = TINKC_F32 }, a;
     refused(tinkc_batch_set(batch, "x", &good, &err), TINKC_E_ARGUMENT, "no example");
     assert_true(tinkc_batch_add_tokens(batch, ids, 1, &err));
     size_t before = tinkc_batch_bytes(batch);
-#define REFUSED(code, says, ...)                                                                   \
-    do {                                                                                           \
-        a = good;                                                                                  \
-        __VA_ARGS__;                                                                               \
-        refused(tinkc_batch_set(batch, "x", &a, &err), code, says);                                \
+#define REFUSED(code, says, ...)                                                                                       \
+    do {                                                                                                               \
+        a = good;                                                                                                      \
+        __VA_ARGS__;                                                                                                   \
+        refused(tinkc_batch_set(batch, "x", &a, &err), code, says);                                                    \
     } while (0)
     REFUSED(TINKC_E_ARGUMENT, "reserved", a.reserved[3] = 1);
     REFUSED(TINKC_E_ARGUMENT, "reserved", a.reserved_bools[2] = true);
@@ -292,8 +266,7 @@ TEST_WITH(arrays_that_do_not_fit_are_refused, open_batch, close_batch)
     REFUSED(TINKC_E_TENSOR, "both dimensions", a.row_ptr = rows; a.col = col; a.shape = NULL);
     REFUSED(TINKC_E_TENSOR, "both dimensions", a.row_ptr = rows; a.col = col; a.ndim = 3);
     REFUSED(TINKC_E_TENSOR, "row_ptr without col", a.row_ptr = rows; a.count = 1);
-    REFUSED(TINKC_E_TENSOR, "dimension 1", a.row_ptr = rows; a.col = col; a.count = 1;
-            a.shape = above);
+    REFUSED(TINKC_E_TENSOR, "dimension 1", a.row_ptr = rows; a.col = col; a.count = 1; a.shape = above);
     refused(tinkc_batch_set(batch, "", &good, &err), TINKC_E_ARGUMENT, "name");
     refused(tinkc_batch_set(batch, NULL, &good, &err), TINKC_E_ARGUMENT, "name");
     refused(tinkc_batch_set(batch, "x", NULL, &err), TINKC_E_ARGUMENT, "array");
@@ -373,13 +346,9 @@ TEST_WITH(inputs_become_examples, open_batch, close_batch)
     const int64_t shape[] = { 1, 4 }, rows[] = { 0, 2 }, columns[] = { 0, 3 };
     assert_true(tinkc_batch_set_f32(batch, "n", numbers, 3, &err));
     assert_int_equal(batch->examples[1].bytes, 27 + 3 * 4);
-    tinkc_array sparse = { .data = numbers,
-                           .count = 2,
-                           .shape = shape,
-                           .ndim = 2,
-                           .row_ptr = rows,
-                           .col = columns,
-                           .dtype = TINKC_F32 };
+    tinkc_array sparse = {
+        .data = numbers, .count = 2, .shape = shape, .ndim = 2, .row_ptr = rows, .col = columns, .dtype = TINKC_F32
+    };
     assert_true(tinkc_batch_set(batch, "s", &sparse, &err));
     assert_int_equal(batch->examples[1].bytes, 27 + 3 * 4 + 2 * 4 + 4 * 8);
     assert_int_equal(batch->examples[0].bytes, 27);
@@ -393,8 +362,7 @@ TEST_WITH(pointers_to_images_cannot_be_trained_on, open_batch, close_batch)
     tinkc_input_add_image_pointer(input, "place", "png", -1, &err);
     assert_false(tinkc_batch_add(batch, input, &err));
     assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
-    assert_string_equal(err.message,
-                        "input: chunk 1 is a pointer to an image, which cannot be trained on");
+    assert_string_equal(err.message, "input: chunk 1 is a pointer to an image, which cannot be trained on");
     assert_int_equal(tinkc_batch_count(batch), 0);
     tinkc_input_free(input);
 }
@@ -470,13 +438,9 @@ TEST_WITH(weights_for_sparse_targets, open_batch, close_batch)
     static const int64_t shape[] = { 2, 3 }, rows[] = { 0, 1, 2 }, col[] = { 2, 0 };
     static const int64_t values[] = { 5, 6 };
     assert_true(tinkc_batch_add_tokens(batch, ids, 2, &err));
-    tinkc_array targets = { .data = values,
-                            .count = 2,
-                            .shape = shape,
-                            .ndim = 2,
-                            .row_ptr = rows,
-                            .col = col,
-                            .dtype = TINKC_I64 };
+    tinkc_array targets = {
+        .data = values, .count = 2, .shape = shape, .ndim = 2, .row_ptr = rows, .col = col, .dtype = TINKC_I64
+    };
     assert_true(tinkc_batch_set(batch, "target_tokens", &targets, &err));
     tinkc_batch *from = batch;
     batch = tkc_batch_with_weights(from, NULL, &err);
@@ -540,14 +504,11 @@ static bool set_sparse(void)
 static bool set_packed(void)
 {
     static const int64_t shape[] = { 2, 9 };
-    return tinkc_batch_set(batch, "packed",
-                           &(tinkc_array){ .data = (float[18]){ 0, 3 },
-                                           .count = 18,
-                                           .shape = shape,
-                                           .ndim = 2,
-                                           .dtype = TINKC_F32,
-                                           .may_pack = true },
-                           &err);
+    return tinkc_batch_set(
+        batch, "packed",
+        &(tinkc_array){
+            .data = (float[18]){ 0, 3 }, .count = 18, .shape = shape, .ndim = 2, .dtype = TINKC_F32, .may_pack = true },
+        &err);
 }
 
 static bool show_it(void)
@@ -558,9 +519,8 @@ static bool show_it(void)
 /* Wherever memory ends, the call fails and the batch is what it was; with room it then succeeds. */
 TEST_WITH(memory_that_ends, open_batch, close_batch)
 {
-    static bool (*const actions[])(void) = { add_prompt, add_tokens,  add_sft,
-                                             add_rl,     set_numbers, set_integers,
-                                             set_sparse, set_packed,  show_it };
+    static bool (*const actions[])(void) = { add_prompt,   add_tokens, add_sft,    add_rl, set_numbers,
+                                             set_integers, set_sparse, set_packed, show_it };
     prompt = tinkc_input_new(client, &err);
     tinkc_input_add_tokens(prompt, ids, 5, &err);
     tinkc_input_add_image(prompt, "abc", 3, "png", -1, &err);
@@ -595,8 +555,7 @@ TEST_WITH(no_memory_for_another_batch, open_batch, close_batch)
     enum { MOST = 280 };
     scarce s = { .thread = pthread_self() };
     tinkc_allocator allocator = scarce_allocator(&s);
-    tinkc_client *lean =
-        mock_client(mock, &(tinkc_client_options){ .allocator = &allocator }, &err);
+    tinkc_client *lean = mock_client(mock, &(tinkc_client_options){ .allocator = &allocator }, &err);
     int64_t targets[MOST] = { 0 };
     for (size_t len = 1; len < MOST; len += 4) { /* a block ends at each place in turn */
         tinkc_batch *from = tinkc_batch_new(lean, &err);
@@ -605,8 +564,7 @@ TEST_WITH(no_memory_for_another_batch, open_batch, close_batch)
         for (int64_t until = 1; until < 8; until++) {
             s.until = until;
             s.failed = false;
-            tinkc_batch *made =
-                until % 2 ? tkc_batch_with_weights(from, NULL, &err) : tkc_batch_share(from, &err);
+            tinkc_batch *made = until % 2 ? tkc_batch_with_weights(from, NULL, &err) : tkc_batch_share(from, &err);
             s.until = 0;
             assert_int_equal(made == NULL, s.failed);
             assert_int_equal(err.code, s.failed ? TINKC_E_MEMORY : 0);

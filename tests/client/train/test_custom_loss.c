@@ -68,8 +68,8 @@ TEST_WITH(what_a_loss_may_ask_for, setup, end_fixture)
     assert_true(tinkc_batch_add_tokens(b, ids, 2, &x->err));
     assert_true(tinkc_batch_set_i64(b, "target_tokens", targets, 2, &x->err));
     for (uint32_t together = 0; together < 2; together++) {
-        tinkc_future *f = tinkc_forward_backward_custom(t, b, together ? TINKC_CUSTOM_TOGETHER : 0,
-                                                        NULL, look_around, &ran, &x->err);
+        tinkc_future *f =
+            tinkc_forward_backward_custom(t, b, together ? TINKC_CUSTOM_TOGETHER : 0, NULL, look_around, &ran, &x->err);
         assert_ok(&x->err);
         assert_true(run_until_done(x->mock, f, 600000));
         assert_true(tinkc_future_wait(f, 0, &x->err));
@@ -77,8 +77,8 @@ TEST_WITH(what_a_loss_may_ask_for, setup, end_fixture)
         assert_int_equal(ran, together + 1);
     }
     for (uint32_t together = 0; together < 2; together++) {
-        assert_null(tinkc_forward_backward_custom(t, b, together ? TINKC_CUSTOM_TOGETHER : 0, NULL,
-                                                  refuse, &ran, &x->err));
+        assert_null(
+            tinkc_forward_backward_custom(t, b, together ? TINKC_CUSTOM_TOGETHER : 0, NULL, refuse, &ran, &x->err));
         check_error(x, TINKC_E_CALLBACK, "the loss function failed");
     }
     assert_int_equal(ran, 4);
@@ -107,16 +107,14 @@ TEST_WITH(a_loss_that_holds_its_turn, setup, end_fixture)
     tinkc_batch *b = tinkc_batch_new(x->client, &x->err);
     assert_true(tinkc_batch_add_sft(b, ids, 6, 1, &x->err));
     once(x, API "forward_backward", 403, "{\"detail\":\"no\"}");
-    tinkc_future *f = tinkc_forward_backward_custom(t, b, TINKC_CUSTOM_TOGETHER, NULL, look_around,
-                                                    &ran, &x->err);
+    tinkc_future *f = tinkc_forward_backward_custom(t, b, TINKC_CUSTOM_TOGETHER, NULL, look_around, &ran, &x->err);
     assert_ok(&x->err);
     assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
     assert_int_equal(x->err.code, TINKC_E_FORBIDDEN);
     x->err = (tinkc_error){ 0 };
     assert_int_equal(ran, 0);
     tinkc_future_free(f);
-    f = tinkc_forward_backward_custom(t, b, TINKC_CUSTOM_TOGETHER, NULL, silence_the_rest, x,
-                                      &x->err);
+    f = tinkc_forward_backward_custom(t, b, TINKC_CUSTOM_TOGETHER, NULL, silence_the_rest, x, &x->err);
     assert_ok(&x->err);
     settle(x);
     assert_false(tinkc_future_done(f));
@@ -138,8 +136,7 @@ TEST_WITH(a_loss_that_closes_its_client, setup, end_fixture)
     fixture *x = *state;
     counting memory = { 0 };
     tinkc_allocator a = counting_allocator(&memory);
-    tinkc_client *client =
-        mock_client(x->mock, &(tinkc_client_options){ .allocator = &a }, &x->err);
+    tinkc_client *client = mock_client(x->mock, &(tinkc_client_options){ .allocator = &a }, &x->err);
     tinkc_trainer *t = tinkc_trainer_new(client, &lora, &x->err);
     tinkc_batch *b = tinkc_batch_new(client, &x->err);
     tinkc_queue *queue = tinkc_queue_new(client, &x->err);

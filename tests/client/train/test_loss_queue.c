@@ -15,8 +15,7 @@ TEST_WITH(a_loss_without_its_queue, setup, teardown)
 {
     fixture *x = *state;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
-    tinkc_future *f =
-        tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, never, NULL, &x->err);
+    tinkc_future *f = tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, never, NULL, &x->err);
     assert_ok(&x->err);
     tinkc_queue_free(queue);
     assert_true(run_until_done(x->mock, f, 60000));

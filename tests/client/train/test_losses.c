@@ -38,24 +38,17 @@ static void open_bench(bench *b, const int64_t *shape, size_t ndim, const float 
         tinkc_batch_add_tokens(b->batch, ids, LEN, &err);
         tinkc_batch_set(
             b->batch, "target_tokens",
-            &(tinkc_array){
-                .data = targets, .count = LEN, .shape = shape, .ndim = ndim, .dtype = TINKC_I64 },
-            &err);
+            &(tinkc_array){ .data = targets, .count = LEN, .shape = shape, .ndim = ndim, .dtype = TINKC_I64 }, &err);
         if (weights)
-            tinkc_batch_set(b->batch, "weights",
-                            &(tinkc_array){ .data = weights,
-                                            .count = LEN,
-                                            .shape = shape,
-                                            .ndim = ndim,
-                                            .dtype = TINKC_F32 },
-                            &err);
+            tinkc_batch_set(
+                b->batch, "weights",
+                &(tinkc_array){ .data = weights, .count = LEN, .shape = shape, .ndim = ndim, .dtype = TINKC_F32 },
+                &err);
         for (size_t k = 0; k < LEN; k++)
             b->logprobs[i][k] = -0.3f - 0.41f * (float)((i * 5 + k * 3) % 7);
-        b->tensors[i] = (tinkc_tensor){ .dtype = TINKC_F32,
-                                        .ndim = (int32_t)ndim,
-                                        .shape = b->shape,
-                                        .data = b->logprobs[i],
-                                        .count = LEN };
+        b->tensors[i] = (tinkc_tensor){
+            .dtype = TINKC_F32, .ndim = (int32_t)ndim, .shape = b->shape, .data = b->logprobs[i], .count = LEN
+        };
         b->cells[i] = &b->tensors[i];
         b->grad_rows[i] = b->grads[i];
     }
@@ -187,8 +180,7 @@ TEST(dpo_reports_its_rewards)
     assert_true(fabs(metric(&loss, "accuracy") - 0.5) < 1e-12);
     assert_true(fabs(metric(&loss, "chosen_reward") - (reward[0] + reward[2]) / 2) < 1e-9);
     assert_true(fabs(metric(&loss, "rejected_reward") - (reward[1] + reward[3]) / 2) < 1e-9);
-    assert_true(
-        fabs(metric(&loss, "margin") - (reward[0] + reward[2] - reward[1] - reward[3]) / 2) < 1e-9);
+    assert_true(fabs(metric(&loss, "margin") - (reward[0] + reward[2] - reward[1] - reward[3]) / 2) < 1e-9);
     tkc_arena_free(&loss.arena);
     close_bench(&b);
 }
@@ -233,8 +225,7 @@ TEST(positions_of_a_reverse_kl)
     b.tensors[N - 1].count = LEN - 1;
     assert_false(tinkc_loss_reverse_kl(&loss, NULL, &err));
     assert_int_equal(err.code, TINKC_E_TENSOR);
-    assert_string_equal(err.message,
-                        "example 3: target_tokens and weights must be matrices of one shape");
+    assert_string_equal(err.message, "example 3: target_tokens and weights must be matrices of one shape");
     err = (tinkc_error){ 0 };
     assert_false(tinkc_loss_reverse_kl(&loss, &b, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
@@ -258,8 +249,7 @@ TEST(positions_of_a_reverse_kl)
     open_bench(&b, (int64_t[]){ 2, 3 }, 2, both);
     loss = (tinkc_loss){ .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
     assert_true(tinkc_loss_reverse_kl(&loss, NULL, &err));
-    assert_true(fabs(metric(&loss, "reverse_kl") - log(2.0)) <
-                1e-7); /* a position, not an example */
+    assert_true(fabs(metric(&loss, "reverse_kl") - log(2.0)) < 1e-7); /* a position, not an example */
     assert_true(fabs(loss.value - 2 * N * log(2.0)) < 1e-6);
     tkc_arena_free(&loss.arena);
     close_bench(&b);
@@ -290,12 +280,10 @@ static bool grpo(tinkc_loss *loss, void *user, tinkc_error *err)
 {
     const given *g = user;
     tinkc_tape *t = tinkc_tape_new(loss, err);
-    tinkc_var ratio =
-        tinkc_tape_exp(t, tinkc_tape_sub(t, tinkc_tape_logprobs(t), tinkc_tape_tokens(t, g->rows)));
+    tinkc_var ratio = tinkc_tape_exp(t, tinkc_tape_sub(t, tinkc_tape_logprobs(t), tinkc_tape_tokens(t, g->rows)));
     tinkc_var gain = tinkc_tape_sequences(t, g->numbers);
     tinkc_var safe = tinkc_tape_clamp(t, ratio, 0.8, 1.2);
-    tinkc_var best =
-        tinkc_tape_min(t, tinkc_tape_mul(t, ratio, gain), tinkc_tape_mul(t, safe, gain));
+    tinkc_var best = tinkc_tape_min(t, tinkc_tape_mul(t, ratio, gain), tinkc_tape_mul(t, safe, gain));
     tinkc_var sum = tinkc_tape_sum(t, tinkc_tape_mul(t, best, tinkc_tape_weights(t)));
     return tinkc_tape_backward(t, tinkc_tape_neg(t, sum), err);
 }
@@ -304,11 +292,9 @@ static bool dpo(tinkc_loss *loss, void *user, tinkc_error *err)
 {
     const tinkc_dpo *o = user;
     tinkc_tape *t = tinkc_tape_new(loss, err);
-    tinkc_var sums =
-        tinkc_tape_sum_tokens(t, tinkc_tape_mul(t, tinkc_tape_logprobs(t), tinkc_tape_weights(t)));
+    tinkc_var sums = tinkc_tape_sum_tokens(t, tinkc_tape_mul(t, tinkc_tape_logprobs(t), tinkc_tape_weights(t)));
     tinkc_var d = tinkc_tape_sub(t, sums, tinkc_tape_sequences(t, o->reference));
-    tinkc_var margin =
-        tinkc_tape_sub(t, tinkc_tape_slice(t, d, 0, 2), tinkc_tape_slice(t, d, 1, 2));
+    tinkc_var margin = tinkc_tape_sub(t, tinkc_tape_slice(t, d, 0, 2), tinkc_tape_slice(t, d, 1, 2));
     tinkc_var scaled = tinkc_tape_mul(t, margin, tinkc_tape_number(t, -o->beta));
     return tinkc_tape_backward(t, tinkc_tape_mean(t, tinkc_tape_softplus(t, scaled)), err);
 }
@@ -354,8 +340,7 @@ TEST(the_gradient_of_a_tape_is_its_finite_difference)
     open_bench(&b, (int64_t[]){ LEN }, 1, weights);
     for (size_t i = 0; i < N; i++) {
         g.rows[i] = old[i];
-        for (size_t k = 0; k < LEN;
-             k++) /* ratios inside and outside of the clamp, none at its edge */
+        for (size_t k = 0; k < LEN; k++) /* ratios inside and outside of the clamp, none at its edge */
             old[i][k] = b.logprobs[i][k] + 0.11f * (float)((int)((i + 2 * k) % 7) - 3) + 0.013f;
     }
     compare_with_differences(&b, grpo, &g);
@@ -380,8 +365,7 @@ static bool through_constant(tinkc_loss *loss, void *user, tinkc_error *err)
     tinkc_tape *t = tinkc_tape_new(loss, err);
     tinkc_var lp = tinkc_tape_logprobs(t);
     (void)user;
-    return tinkc_tape_backward(
-        t, tinkc_tape_sum(t, tinkc_tape_mul(t, tinkc_tape_constant(t, lp), lp)), err);
+    return tinkc_tape_backward(t, tinkc_tape_sum(t, tinkc_tape_mul(t, tinkc_tape_constant(t, lp), lp)), err);
 }
 
 /* sum(logprobs) + 2 sum(logprobs), each asked for again. */
@@ -483,8 +467,7 @@ static bool edges(tinkc_loss *loss, void *user, tinkc_error *err)
         break;
     case 8: /* a branch with an infinite slope that is not taken */
         v = tinkc_tape_add(t, lp, tinkc_tape_number(t, 1));
-        v = tinkc_tape_min(t, tinkc_tape_number(t, -2),
-                           tinkc_tape_div(t, tinkc_tape_number(t, 1), v));
+        v = tinkc_tape_min(t, tinkc_tape_number(t, -2), tinkc_tape_div(t, tinkc_tape_number(t, 1), v));
         break;
     case 9: /* examples without weights */
         v = tinkc_tape_mul(t, lp, tinkc_tape_weights(t));
@@ -618,8 +601,7 @@ static bool mistaken(tinkc_loss *loss, void *user, tinkc_error *err)
     /* What follows a mistake does no harm, and the first one is reported. */
     tinkc_var end = which ? tinkc_tape_sum(t, tinkc_tape_mul(t, v, lp)) : lp;
     assert_true(isnan(tinkc_tape_value(t, end)));
-    tinkc_var past =
-        tinkc_tape_neg(t, tinkc_tape_number(t, 1)); /* the last one, or none after a mistake */
+    tinkc_var past = tinkc_tape_neg(t, tinkc_tape_number(t, 1)); /* the last one, or none after a mistake */
     past.index++;
     assert_true(isnan(tinkc_tape_value(t, past)));
     return tinkc_tape_backward(t, end, err);
@@ -734,16 +716,10 @@ TEST(values_of_a_tape)
     tinkc_error err = { 0 };
     float rows[N][LEN];
     hand h = { .numbers = { 0.5, -1.25, 2, 7 } };
-    double wanted[ROWS] = { [3] = 3,
-                            [4] = 3,
-                            [5] = 8.25 / 4,
-                            [6] = -1.25 + 7,
-                            [7] = 7,
-                            [8] = -1.25 + 7,
-                            [10] = -0.75,
-                            [12] = 1 / (1 + exp(2)),
-                            [13] = 1 / (1 + exp(-2)),
-                            [14] = log(3) };
+    double wanted[ROWS] = {
+        [3] = 3,         [4] = 3,      [5] = 8.25 / 4,          [6] = -1.25 + 7,          [7] = 7,
+        [8] = -1.25 + 7, [10] = -0.75, [12] = 1 / (1 + exp(2)), [13] = 1 / (1 + exp(-2)), [14] = log(3)
+    };
     open_bench(&b, (int64_t[]){ LEN }, 1, NULL);
     /* One example has weights, fewer than it has tokens: the rest of them is 0. */
     assert_true(tinkc_batch_set_f32(b.batch, "weights", (float[]){ 2, 3, 4 }, 3, &err));
@@ -776,8 +752,7 @@ static bool of_nothing(tinkc_loss *loss, void *user, tinkc_error *err)
 {
     tinkc_tape *t = tinkc_tape_new(loss, err);
     tinkc_var lp = tinkc_tape_logprobs(t);
-    return tinkc_tape_backward(
-        t, *(const bool *)user ? tinkc_tape_mean(t, lp) : tinkc_tape_sum(t, lp), err);
+    return tinkc_tape_backward(t, *(const bool *)user ? tinkc_tape_mean(t, lp) : tinkc_tape_sum(t, lp), err);
 }
 
 TEST(sums_of_nothing)

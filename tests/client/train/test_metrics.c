@@ -35,11 +35,9 @@ TEST_WITH(metrics_that_are_left_out, begin_plain, end_fixture)
 {
     fixture *x = *state;
     tkc_arena arena = { 0 };
-    tinkc_client *c = mock_client(
-        x->mock, &(tinkc_client_options){ .log = keep_line, .log_level = TINKC_LOG_DEBUG },
-        &x->err);
-    tinkc_fwdbwd all,
-        p = part_with(&arena, PAIRS("plain", "a:sum", "b:unheard_of", "c:d:sum", "e:mean"));
+    tinkc_client *c =
+        mock_client(x->mock, &(tinkc_client_options){ .log = keep_line, .log_level = TINKC_LOG_DEBUG }, &x->err);
+    tinkc_fwdbwd all, p = part_with(&arena, PAIRS("plain", "a:sum", "b:unheard_of", "c:d:sum", "e:mean"));
     const tinkc_fwdbwd *parts[] = { &p, &p };
     lines[0] = '\0';
     assert_true(tkc_fwdbwd_combine(&all, parts, 2, &arena, c, &x->err));

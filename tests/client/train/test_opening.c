@@ -2,12 +2,12 @@
  * what becomes of answers that make no sense. */
 #include "support/client/client_scene.h"
 
-#define PATH    "tinker://r/weights/c"
-#define INFO    API "weights_info"
-#define LORA_4  "{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":4,\"train_mlp\":false}"
-#define LORA_4_LION                                                                                \
-    "{\"base_model\":\"mock/"                                                                      \
-    "nano\",\"is_lora\":true,\"lora_rank\":4,\"optimizer_config\":{\"type\":"                      \
+#define PATH   "tinker://r/weights/c"
+#define INFO   API "weights_info"
+#define LORA_4 "{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":4,\"train_mlp\":false}"
+#define LORA_4_LION                                                                                                    \
+    "{\"base_model\":\"mock/"                                                                                          \
+    "nano\",\"is_lora\":true,\"lora_rank\":4,\"optimizer_config\":{\"type\":"                                          \
     "\"lion\"}}"
 #define BY_LOAD "{\"create_model_via_load_weights\":true}"
 
@@ -155,8 +155,7 @@ TEST(each_answer_without_sense_fails_the_opening)
         int way;
         const char *seen;
     } rows[] = {
-        { INFO, 404, "{\"detail\":\"gone\"}", 1,
-          "weights_info; open: NOT_FOUND 404 \"HTTP 404: gone\"" },
+        { INFO, 404, "{\"detail\":\"gone\"}", 1, "weights_info; open: NOT_FOUND 404 \"HTTP 404: gone\"" },
         { API "create_model", 422, "{\"detail\":\"no such model\"}", 0,
           "create_model; open: UNPROCESSABLE 422 \"HTTP 422: no such model\"" },
         { API "create_model", 422, "{\"detail\":\"no such model\"}", 1,
@@ -177,16 +176,12 @@ TEST(each_answer_without_sense_fails_the_opening)
           "retriable \"it failed\"" },
         { POLL, 200, "{\"model_id\":\"\",\"type\":\"create_model\"}", 0,
           "create_model; poll; open: BAD_RESPONSE \"trainer_open: the answer names no model\"" },
-        { API "get_info", 404, "{\"detail\":\"no model\"}", 2,
-          "get_info; open: NOT_FOUND 404 \"HTTP 404: no model\"" },
-        { API "get_info", 200, "not JSON", 2,
-          "get_info; open: BAD_RESPONSE \"JSON: an object is needed at byte 0\"" },
-        { API "get_info", 200,
-          "{\"model_data\":{\"model_name\":\"m\"},\"model_id\":\"x\",\"next_seq_id\":9}", 2,
+        { API "get_info", 404, "{\"detail\":\"no model\"}", 2, "get_info; open: NOT_FOUND 404 \"HTTP 404: no model\"" },
+        { API "get_info", 200, "not JSON", 2, "get_info; open: BAD_RESPONSE \"JSON: an object is needed at byte 0\"" },
+        { API "get_info", 200, "{\"model_data\":{\"model_name\":\"m\"},\"model_id\":\"x\",\"next_seq_id\":9}", 2,
           "get_info; open: done; model/1; optim_step #9; step: NOT_FOUND 404 \"HTTP 404: no such "
           "model\"" },
-        { API "get_info", 200,
-          "{\"model_data\":{},\"model_id\":\"x\",\"model_name\":\"m\",\"next_seq_id\":0}", 2,
+        { API "get_info", 200, "{\"model_data\":{},\"model_id\":\"x\",\"model_name\":\"m\",\"next_seq_id\":0}", 2,
           "get_info; training_runs/model%2F1 {GET}; open: SEQUENCE \"the service does not say the "
           "model's next sequence number, and no checkpoint of it was saved: start again\"" },
         { API "get_info", 200, "{\"model_data\":{},\"model_id\":\"x\",\"next_seq_id\":-1}", 2,
@@ -204,12 +199,9 @@ TEST(each_answer_without_sense_fails_the_opening)
         tinkc_client *c = scene_client(s);
         answer(s, rows[i].path, rows[i].status, rows[i].body);
         tinkc_future *f =
-            rows[i].way == 0
-                ? tinkc_trainer_open(c, &(tinkc_lora_options){ .base_model = "mock/nano" },
-                                     scene_err(s))
-            : rows[i].way == 1
-                ? tinkc_trainer_open_from(c, &(tinkc_state_options){ .path = PATH }, scene_err(s))
-                : tinkc_trainer_open_live(c, "model/1", scene_err(s));
+            rows[i].way == 0   ? tinkc_trainer_open(c, &(tinkc_lora_options){ .base_model = "mock/nano" }, scene_err(s))
+            : rows[i].way == 1 ? tinkc_trainer_open_from(c, &(tinkc_state_options){ .path = PATH }, scene_err(s))
+                               : tinkc_trainer_open_live(c, "model/1", scene_err(s));
         f = follow(s, "open", f);
         finish(s, f, 10000);
         tinkc_trainer *t = tinkc_future_trainer(f, 0, NULL);
@@ -230,10 +222,9 @@ TEST(a_failed_opening_names_its_request_and_keeps_the_answer)
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     begin_again(s, "{}", NULL);
     answer(s, POLL, 200, failed);
-    tinkc_future *f = follow(s, "open",
-                             tinkc_trainer_open(scene_client(s),
-                                                &(tinkc_lora_options){ .base_model = "mock/nano" },
-                                                scene_err(s)));
+    tinkc_future *f =
+        follow(s, "open",
+               tinkc_trainer_open(scene_client(s), &(tinkc_lora_options){ .base_model = "mock/nano" }, scene_err(s)));
     finish(s, f, 10000);
     const tinkc_bytes said = tinkc_future_error_body(f);
     assert_non_null(strstr(tinkc_future_request_id(f), ":train:0:0"));
@@ -249,13 +240,11 @@ TEST(a_live_model_without_a_number)
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     begin_again(s, "{}", NULL);
     answer(s, API "get_info", 200, "{\"model_data\":{},\"model_id\":\"x\"}");
-    answer(
-        s, API "training_runs/x", 200,
-        "{\"training_run_id\":\"x\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"
-        "\"last_request_time\":\"2026-01-03T00:00:00Z\",\"last_checkpoint\":{\"checkpoint_id\":"
-        "\"weights/c\","
-        "\"checkpoint_type\":\"training\",\"time\":\"2026-01-01T00:00:01Z\",\"tinker_path\":\"" PATH
-        "\"}}");
+    answer(s, API "training_runs/x", 200,
+           "{\"training_run_id\":\"x\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"
+           "\"last_request_time\":\"2026-01-03T00:00:00Z\",\"last_checkpoint\":{\"checkpoint_id\":"
+           "\"weights/c\","
+           "\"checkpoint_type\":\"training\",\"time\":\"2026-01-01T00:00:01Z\",\"tinker_path\":\"" PATH "\"}}");
     complete(s, "live", tinkc_trainer_open_live(scene_client(s), "x", scene_err(s)));
     EXPECT(s, "get_info; training_runs/x {GET}; live: SEQUENCE \"the service does not say the "
               "model's next sequence number: resume from tinker://r/weights/c\"");
@@ -276,10 +265,8 @@ TEST(made_by_loading)
         begin_again(s, BY_LOAD, NULL);
         answer(s, POLL, 200, QUEUE("paused_capacity", ",\"queue_state_reason\":\"full\""));
         answer(s, POLL, 200, rows[i].result);
-        tinkc_future *f =
-            follow(s, "",
-                   tinkc_trainer_open_from(scene_client(s), &(tinkc_state_options){ .path = PATH },
-                                           scene_err(s)));
+        tinkc_future *f = follow(
+            s, "", tinkc_trainer_open_from(scene_client(s), &(tinkc_state_options){ .path = PATH }, scene_err(s)));
         finish(s, f, 4000);
         tinkc_trainer *t = tinkc_future_trainer(f, 0, scene_err(s));
         assert_ok(scene_err(s));
@@ -297,24 +284,20 @@ TEST(a_cancelled_opening_does_not_hold_up_the_next)
 {
     static const struct {
         const char *path, *seen;
-    } rows[] = {
-        { CONFIG,
-          "client/config; open: CANCELLED \"trainer_open: cancelled\"; +60500 client/config again "
-          "(1); client/dynamic_config; create_session; create_model; poll; another: done" },
-        { API "create_model",
-          "client/config; client/dynamic_config; create_session; create_model; open: CANCELLED, "
-          "may have run \"trainer_open: cancelled\"; create_model; poll; another: done" },
-        { POLL, "client/config; client/dynamic_config; create_session; create_model; poll; open: "
-                "CANCELLED, may have run \"trainer_open: cancelled\"; create_model; poll; another: "
-                "done" }
-    };
+    } rows[] = { { CONFIG, "client/config; open: CANCELLED \"trainer_open: cancelled\"; +60500 client/config again "
+                           "(1); client/dynamic_config; create_session; create_model; poll; another: done" },
+                 { API "create_model",
+                   "client/config; client/dynamic_config; create_session; create_model; open: CANCELLED, "
+                   "may have run \"trainer_open: cancelled\"; create_model; poll; another: done" },
+                 { POLL, "client/config; client/dynamic_config; create_session; create_model; poll; open: "
+                         "CANCELLED, may have run \"trainer_open: cancelled\"; create_model; poll; another: "
+                         "done" } };
     const tinkc_lora_options nano = { .base_model = "mock/nano" };
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     for (size_t i = 0; i < LEN(rows); i++) {
         scene_renew(s, NULL);
         silence(s, rows[i].path);
-        tinkc_future *f =
-            follow(s, "open", tinkc_trainer_open(scene_client(s), &nano, scene_err(s)));
+        tinkc_future *f = follow(s, "open", tinkc_trainer_open(scene_client(s), &nano, scene_err(s)));
         tinkc_future_cancel(f);
         settle(s);
         complete(s, "another", tinkc_trainer_open(scene_client(s), &nano, scene_err(s)));

@@ -26,8 +26,7 @@ static tinkc_sampling three_tokens(void)
 TEST_WITH(names_of_one_letter, setup, end_fixture)
 {
     fixture *x = *state;
-    tinkc_future *f =
-        tinkc_sampler_open(x->client, &(tinkc_sampler_options){ .base_model = "m" }, &x->err);
+    tinkc_future *f = tinkc_sampler_open(x->client, &(tinkc_sampler_options){ .base_model = "m" }, &x->err);
     settle(x);
     const tinkc_request *r = nth_request(x->mock, API "create_sampling_session", 0);
     assert_non_null(r);
@@ -91,12 +90,10 @@ TEST_WITH(each_gradient_is_checked, setup, end_fixture)
         for (size_t k = 0; k < 5; k++) {
             size_t at[] = { i, k };
             char want[100];
-            tinkc_future *f =
-                tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, spoil, at, &x->err);
+            tinkc_future *f = tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, spoil, at, &x->err);
             if (f)
                 (void)tinkc_future_wait(f, PATIENCE_MS, &x->err);
-            (void)snprintf(want, sizeof want,
-                           "the loss function left gradient %zu of example %zu non-finite", k, i);
+            (void)snprintf(want, sizeof want, "the loss function left gradient %zu of example %zu non-finite", k, i);
             check_error(x, TINKC_E_CALLBACK, want);
             tinkc_future_free(f);
         }
@@ -117,11 +114,9 @@ TEST_WITH(the_loss_itself_is_checked, setup, end_fixture)
     static double numbers[] = { NAN, INFINITY, -INFINITY };
     for (size_t i = 0; i < 4; i++) {
         double *value = i < 3 ? &numbers[i] : NULL;
-        assert_null(tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, set_number, value,
-                                                  &x->err));
+        assert_null(tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, set_number, value, &x->err));
         check_error(x, TINKC_E_CALLBACK,
-                    value ? "the loss function set no finite loss"
-                          : "the loss function set no loss");
+                    value ? "the loss function set no finite loss" : "the loss function set no loss");
     }
     assert_int_equal(tinkc_mock_count(x->mock, API "forward_backward"), 4); /* the first passes */
 }
@@ -139,8 +134,7 @@ TEST_WITH(what_cannot_be_sent_is_refused_at_once, setup, end_fixture)
     tinkc_batch_clear(x->batch);
     tinkc_batch_add_sft(x->batch, ids, 6, 1, &x->err);
     assert_null(tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY,
-                                       &(tinkc_loss_options){ .names = names, .values = values },
-                                       &x->err));
+                                       &(tinkc_loss_options){ .names = names, .values = values }, &x->err));
     check_error(x, TINKC_E_ARGUMENT, "a name in loss_fn_config is not UTF-8");
     assert_null(tinkc_forward_backward(x->trainer, x->batch, "odd \xff", NULL, &x->err));
     check_error(x, TINKC_E_ARGUMENT, "loss_fn is not UTF-8");
@@ -177,13 +171,12 @@ TEST_WITH(scores_that_are_not_there, setup, end_fixture)
     tinkc_input *input = tinkc_input_new(x->client, &x->err);
     tinkc_input_add_tokens(input, ids, 3, &x->err);
     for (int i = 0; i < 2; i++) {
-        tinkc_mock_once(
-            x->mock, NULL, API "retrieve_future",
-            &(tinkc_mock_answer){ .body = "{\"sequences\":[{\"tokens\":[1],\"logprobs\":[-1],"
-                                          "\"stop_reason\":\"length\"}]}" },
-            &x->err);
-        tinkc_future *f = i ? tinkc_logprobs_input(x->sampler, input, &x->err)
-                            : tinkc_logprobs(x->sampler, ids, 3, &x->err);
+        tinkc_mock_once(x->mock, NULL, API "retrieve_future",
+                        &(tinkc_mock_answer){ .body = "{\"sequences\":[{\"tokens\":[1],\"logprobs\":[-1],"
+                                                      "\"stop_reason\":\"length\"}]}" },
+                        &x->err);
+        tinkc_future *f =
+            i ? tinkc_logprobs_input(x->sampler, input, &x->err) : tinkc_logprobs(x->sampler, ids, 3, &x->err);
         assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
         assert_int_equal(x->err.flags & (TINKC_IN_RETRIEVAL | TINKC_MAY_HAVE_RUN),
                          TINKC_IN_RETRIEVAL | TINKC_MAY_HAVE_RUN);
@@ -211,24 +204,21 @@ TEST_WITH(json_that_fails_is_final, setup, end_fixture)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         const int32_t statuses[] = { 500, rows[i].json, 403 };
-        tinkc_client *client = mock_client(x->mock,
-                                           &(tinkc_client_options){ .api_key = "tml-key",
-                                                                    .max_retries = TINKC_ZERO,
-                                                                    .retry_window_ms = TINKC_ZERO },
-                                           &x->err);
+        tinkc_client *client = mock_client(
+            x->mock,
+            &(tinkc_client_options){ .api_key = "tml-key", .max_retries = TINKC_ZERO, .retry_window_ms = TINKC_ZERO },
+            &x->err);
         tinkc_trainer *t = tinkc_trainer_new(client, &lora, &x->err);
         tinkc_mock_forget(x->mock);
         for (size_t k = 0; k < rows[i].requests; k++)
-            tinkc_mock_once(x->mock, NULL, PASS,
-                            &(tinkc_mock_answer){ .status = statuses[k], .body = "{}" }, &x->err);
+            tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .status = statuses[k], .body = "{}" }, &x->err);
         tinkc_future *f = tinkc_forward_backward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
         assert_true(run_until_done(x->mock, f, 3600 * 1000));
         assert_false(tinkc_future_wait(f, 0, &err));
         assert_int_equal(err.http_status, statuses[rows[i].requests - 1]);
         assert_int_equal(tinkc_mock_count(x->mock, PASS), rows[i].requests);
         for (size_t k = 0; k < rows[i].requests; k++)
-            assert_string_equal(type_of(x, k),
-                                k == 1 ? "application/json" : "application/x-protobuf");
+            assert_string_equal(type_of(x, k), k == 1 ? "application/json" : "application/x-protobuf");
         assert_ok(&x->err);
         tinkc_future_free(f);
         tinkc_trainer_free(t);

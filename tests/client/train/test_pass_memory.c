@@ -33,20 +33,16 @@ static int setup_with(void **state, const char *more)
     char config[200];
     x->allocator = counting_allocator(&x->memory);
     snprintf(config, sizeof config,
-             "{\"fwdbwd_max_chunk_bytes_count\":%d,\"fwdbwd_dispatch_bytes_semaphore_size\":%d%s}",
-             CHUNK, BUDGET, more);
+             "{\"fwdbwd_max_chunk_bytes_count\":%d,\"fwdbwd_dispatch_bytes_semaphore_size\":%d%s}", CHUNK, BUDGET,
+             more);
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
-    tinkc_mock_always(x->mock, NULL, "/api/v1/client/config",
-                      &(tinkc_mock_answer){ .body = config }, &x->err);
-    x->client =
-        mock_client(x->mock, &(tinkc_client_options){ .allocator = &x->allocator }, &x->err);
-    x->trainer =
-        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    tinkc_mock_always(x->mock, NULL, "/api/v1/client/config", &(tinkc_mock_answer){ .body = config }, &x->err);
+    x->client = mock_client(x->mock, &(tinkc_client_options){ .allocator = &x->allocator }, &x->err);
+    x->trainer = tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
     x->batch = tinkc_batch_new(x->client, &x->err);
-    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x->err);
-    tinkc_mock_always(x->mock, NULL, PASS,
-                      &(tinkc_mock_answer){ .delay_ms = 100, .body = "{\"request_id\":\"r\"}" },
+    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
+                      &x->err);
+    tinkc_mock_always(x->mock, NULL, PASS, &(tinkc_mock_answer){ .delay_ms = 100, .body = "{\"request_id\":\"r\"}" },
                       &x->err);
     for (int i = 0; i < EXAMPLES; i++)
         add_example(x, i + 1);
@@ -99,8 +95,7 @@ static void check_what_a_pass_holds(fixture *x)
     size_t before = now(x);
     atomic_store(&x->memory.peak, before);
     tinkc_mock_forget(x->mock);
-    tinkc_future *f =
-        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    tinkc_future *f = tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
     assert_ok(&x->err);
     size_t chunks = tinkc_future_part_count(f);
     assert_int_equal(chunks, EXAMPLES);
@@ -123,12 +118,10 @@ static void assert_sent(fixture *x, const int32_t *first_tokens, size_t n)
     for (size_t i = 0; i < n; i++) {
         tkc_arena arena = { 0 };
         tkc_forward_backward_request q;
-        tkc_forward_backward_from_pb(nth_request(x->mock, PASS, i)->body, TINKC_E_BAD_RESPONSE,
-                                     &arena, &q, &x->err);
+        tkc_forward_backward_from_pb(nth_request(x->mock, PASS, i)->body, TINKC_E_BAD_RESPONSE, &arena, &q, &x->err);
         assert_ok(&x->err);
         assert_in_range(q.seq_id, 1, n);
-        assert_int_equal(q.data.data[0].chunks.data[0].tokens.data[TOKENS / 2],
-                         first_tokens[q.seq_id - 1]);
+        assert_int_equal(q.data.data[0].chunks.data[0].tokens.data[TOKENS / 2], first_tokens[q.seq_id - 1]);
         tkc_arena_free(&arena);
     }
 }
@@ -148,8 +141,7 @@ TEST_WITH(the_batch_may_change_while_its_pass_is_under_way, setup, teardown)
     fixture *x = *state;
     int32_t want[EXAMPLES];
     tinkc_mock_forget(x->mock);
-    tinkc_future *f =
-        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    tinkc_future *f = tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
     tinkc_batch_set_f32(x->batch, "later", (float[]){ 1.0f }, 1, &x->err);
     add_example(x, 1000);
     tinkc_batch_clear(x->batch);

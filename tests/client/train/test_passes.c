@@ -18,9 +18,7 @@ TEST(every_option_is_sent)
                                       .freeze = TINKC_FREEZE_MLP,
                                       .seed = 7,
                                       .has_seed = true };
-    const tinkc_save_options save = { .ttl_s = 100,
-                                      .overwrite = true,
-                                      .user_metadata = PAIRS("m", "n") };
+    const tinkc_save_options save = { .ttl_s = 100, .overwrite = true, .user_metadata = PAIRS("m", "n") };
     const tinkc_external_options external = { .ttl_s = 9, .recipients = PAIRS("age1xyz") };
     const tinkc_state_options load = { .path = "tinker://r/weights/one",
                                        .access_token = "other",
@@ -32,20 +30,17 @@ TEST(every_option_is_sent)
     tinkc_future *f = follow(s, "open", tinkc_trainer_open(scene_client(s), &lora, e));
     finish(s, f, 1000);
     tinkc_trainer *t = tinkc_future_trainer(f, 0, e);
-    EXPECT(
-        s,
-        "create_model "
-        "{\"session_id\":\"mock-session\",\"model_seq_id\":1,\"base_model\":\"mock/"
-        "nano\",\"user_metadata\":{\"k\":\"v\"},\"lora_config\":{\"rank\":8,\"seed\":7,\"train_"
-        "unembed\":true,\"train_mlp\":false,\"train_attn\":true},\"type\":\"create_model\"}; poll "
-        "{\"request_id\":\"mock-session:train:1:0\",\"allow_metadata_only\":true}; open: done");
+    EXPECT(s, "create_model "
+              "{\"session_id\":\"mock-session\",\"model_seq_id\":1,\"base_model\":\"mock/"
+              "nano\",\"user_metadata\":{\"k\":\"v\"},\"lora_config\":{\"rank\":8,\"seed\":7,\"train_"
+              "unembed\":true,\"train_mlp\":false,\"train_attn\":true},\"type\":\"create_model\"}; poll "
+              "{\"request_id\":\"mock-session:train:1:0\",\"allow_metadata_only\":true}; open: done");
     complete(s, "step", tinkc_optim_step(t, &adam, e));
-    EXPECT(s,
-           "optim_step #1 "
-           "{\"adam_params\":{\"learning_rate\":0.5,\"beta1\":0.25,\"beta2\":0.75,\"eps\":1e-08,"
-           "\"weight_decay\":0.125,\"grad_clip_norm\":2.0},\"model_id\":\"mock-session:train:1\","
-           "\"seq_id\":1,\"type\":\"optim_step\"}; poll "
-           "{\"request_id\":\"mock-session:train:1:1\",\"allow_metadata_only\":true}; step: done");
+    EXPECT(s, "optim_step #1 "
+              "{\"adam_params\":{\"learning_rate\":0.5,\"beta1\":0.25,\"beta2\":0.75,\"eps\":1e-08,"
+              "\"weight_decay\":0.125,\"grad_clip_norm\":2.0},\"model_id\":\"mock-session:train:1\","
+              "\"seq_id\":1,\"type\":\"optim_step\"}; poll "
+              "{\"request_id\":\"mock-session:train:1:1\",\"allow_metadata_only\":true}; step: done");
     complete(s, "dimuon", tinkc_dimuon_step(t, &(tinkc_dimuon){ 0.5, 0.75, 3, { 0 } }, e));
     EXPECT(s, "optim_step #2 "
               "{\"optimizer_params\":{\"type\":\"dimuon\",\"learning_rate\":0.5,\"grad_clip_norm\":"
@@ -53,12 +48,10 @@ TEST(every_option_is_sent)
               "\"optim_step\"}; dimuon: UNPROCESSABLE 422 \"HTTP 422: adam_params: JSON: is "
               "missing at byte 159\"");
     complete(s, "save", tinkc_trainer_save(t, "one", &save, e));
-    EXPECT(
-        s,
-        "save_weights #2 "
-        "{\"model_id\":\"mock-session:train:1\",\"path\":\"one\",\"seq_id\":2,\"ttl_seconds\":100,"
-        "\"overwrite\":true,\"user_metadata\":{\"m\":\"n\"},\"type\":\"save_weights\"}; poll "
-        "{\"request_id\":\"mock-session:train:1:2\",\"allow_metadata_only\":true}; save: done");
+    EXPECT(s, "save_weights #2 "
+              "{\"model_id\":\"mock-session:train:1\",\"path\":\"one\",\"seq_id\":2,\"ttl_seconds\":100,"
+              "\"overwrite\":true,\"user_metadata\":{\"m\":\"n\"},\"type\":\"save_weights\"}; poll "
+              "{\"request_id\":\"mock-session:train:1:2\",\"allow_metadata_only\":true}; save: done");
     complete(s, "save for sampler", tinkc_trainer_save_for_sampler(t, "two", NULL, e));
     EXPECT(s, "save_weights_for_sampler #3 "
               "{\"model_id\":\"mock-session:train:1\",\"path\":\"two\",\"seq_id\":3,\"type\":"
@@ -66,35 +59,30 @@ TEST(every_option_is_sent)
               "{\"request_id\":\"mock-session:train:1:3\",\"allow_metadata_only\":true}; save for "
               "sampler: done");
     complete(s, "external", tinkc_trainer_save_external(t, "three", &external, e));
-    EXPECT(
-        s,
-        "save_weights_external #4 "
-        "{\"model_id\":\"mock-session:train:1\",\"path\":\"three\",\"seq_id\":4,\"ttl_seconds\":9,"
-        "\"age_encryption_recipients\":[\"age1xyz\"],\"type\":\"save_weights_external\"}; poll "
-        "{\"request_id\":\"mock-session:train:1:4\",\"allow_metadata_only\":true}; external: done");
+    EXPECT(s, "save_weights_external #4 "
+              "{\"model_id\":\"mock-session:train:1\",\"path\":\"three\",\"seq_id\":4,\"ttl_seconds\":9,"
+              "\"age_encryption_recipients\":[\"age1xyz\"],\"type\":\"save_weights_external\"}; poll "
+              "{\"request_id\":\"mock-session:train:1:4\",\"allow_metadata_only\":true}; external: done");
     complete(s, "load", tinkc_trainer_load(t, &load, e));
-    EXPECT(s,
-           "load_weights #5 "
-           "{\"model_id\":\"mock-session:train:1\",\"seq_id\":5,\"path\":\"tinker://r/weights/"
-           "one\",\"optimizer\":true,\"weights_access_token\":\"other\",\"type\":\"load_weights\"};"
-           " poll {\"request_id\":\"mock-session:train:1:5\",\"allow_metadata_only\":true}; load: "
-           "done");
+    EXPECT(s, "load_weights #5 "
+              "{\"model_id\":\"mock-session:train:1\",\"seq_id\":5,\"path\":\"tinker://r/weights/"
+              "one\",\"optimizer\":true,\"weights_access_token\":\"other\",\"type\":\"load_weights\"};"
+              " poll {\"request_id\":\"mock-session:train:1:5\",\"allow_metadata_only\":true}; load: "
+              "done");
     f = follow(s, "info", tinkc_trainer_info(t, e));
     finish(s, f, 1000);
     const tinkc_model_info *info = tinkc_future_model_info(f, 0, e);
-    note(s, "%s, %s, %s, rank %d, lora %d", info->model_name, info->arch, info->tokenizer_id,
-         (int)info->lora_rank, info->is_lora);
+    note(s, "%s, %s, %s, rank %d, lora %d", info->model_name, info->arch, info->tokenizer_id, (int)info->lora_rank,
+         info->is_lora);
     EXPECT(s, "get_info {\"model_id\":\"mock-session:train:1\",\"type\":\"get_info\"}; info: done; "
               "mock/nano, mock, mock/nano, rank 8, lora 1");
     f = follow(s, "sampler", tinkc_trainer_open_sampler(t, NULL, e));
     finish(s, f, 1000);
     tinkc_sampler_free(tinkc_future_sampler(f, 0, e));
-    EXPECT(
-        s,
-        "save_weights_for_sampler #6 "
-        "{\"model_id\":\"mock-session:train:1\",\"sampling_session_seq_id\":0,\"seq_id\":6,"
-        "\"type\":\"save_weights_for_sampler\"}; poll "
-        "{\"request_id\":\"mock-session:train:1:6\",\"allow_metadata_only\":true}; sampler: done");
+    EXPECT(s, "save_weights_for_sampler #6 "
+              "{\"model_id\":\"mock-session:train:1\",\"sampling_session_seq_id\":0,\"seq_id\":6,"
+              "\"type\":\"save_weights_for_sampler\"}; poll "
+              "{\"request_id\":\"mock-session:train:1:6\",\"allow_metadata_only\":true}; sampler: done");
     complete(s, "unload", tinkc_trainer_unload(t, e));
     EXPECT(s, "unload_model {\"model_id\":\"mock-session:train:1\",\"type\":\"unload_model\"}; "
               "poll {\"request_id\":\"mock-session:train:1:unload\",\"allow_metadata_only\":true}; "
@@ -135,8 +123,7 @@ TEST(how_a_batch_is_cut)
         { "{\"fwdbwd_max_chunk_bytes_count\":1,\"fwdbwd_dispatch_bytes_semaphore_size\":150}",
           "pass #2; pass #3; pass #4; poll; poll; poll; pass #5; pass #1; poll; poll; done; 1 from "
           "0; 1 from 1; 1 from 2; 1 from 3; 1 from 4" },
-        { "{\"fwdbwd_max_chunk_len\":5,\"fwdbwd_dispatch_bytes_semaphore_size\":1}",
-          "pass #1; poll; done; 5 from 0" },
+        { "{\"fwdbwd_max_chunk_len\":5,\"fwdbwd_dispatch_bytes_semaphore_size\":1}", "pass #1; poll; done; 5 from 0" },
     };
     static const double values[] = { 0.25, 4 };
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
@@ -147,9 +134,8 @@ TEST(how_a_batch_is_cut)
         tinkc_batch *b = make_batch(s, 5);
         tinkc_future *f = follow(
             s, "",
-            tinkc_forward_backward(
-                t, b, TINKC_CROSS_ENTROPY,
-                &(tinkc_loss_options){ .names = PAIRS("a", "b"), .values = values }, scene_err(s)));
+            tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY,
+                                   &(tinkc_loss_options){ .names = PAIRS("a", "b"), .values = values }, scene_err(s)));
         finish(s, f, 1000);
         show_parts(s, f);
         EXPECT_ROW(s, i, rows[i].seen);
@@ -206,42 +192,39 @@ TEST(losses_of_ones_own)
 {
     static const struct {
         char how[10];
-        const char *apart, *together,
-            *at_once; /* at_once: without a queue, all of it before the call returns */
-    } rows[] = {
-        { "well",
-          "pass #2; pass #1; poll; poll; optim_step #3; poll; step: done; 1 calls; pass #5; pass "
-          "#4; poll; poll; custom: done",
-          "pass #2; pass #1; poll; poll; 1 calls; pass #4; pass #3; poll; optim_step #5; poll; "
-          "poll; custom: done; step: done",
-          "pass #2; pass #1; poll; poll; pass #4; pass #3; poll; poll; custom: done" },
-        { "fails",
-          "pass #2; pass #1; poll; poll; optim_step #3; poll; step: done; 1 calls; custom: "
-          "CALLBACK \"the loss function failed\"",
-          "pass #2; pass #1; poll; poll; 1 calls; optim_step #3; poll; custom: CALLBACK \"the loss "
-          "function failed\"; step: done",
-          "custom: CALLBACK \"the loss function failed\"; pass #2; pass #1; poll; poll" },
-        { "says why",
-          "pass #2; pass #1; poll; poll; optim_step #3; poll; step: done; 1 calls; custom: "
-          "CALLBACK, cause ARGUMENT \"the loss function failed: my reason\"",
-          "pass #2; pass #1; poll; poll; 1 calls; optim_step #3; poll; custom: CALLBACK, cause "
-          "ARGUMENT \"the loss function failed: my reason\"; step: done",
-          "custom: CALLBACK, cause ARGUMENT \"the loss function failed: my reason\"; pass #2; pass "
-          "#1; poll; poll" },
-        { "unset",
-          "pass #2; pass #1; poll; poll; optim_step #3; poll; step: done; 1 calls; custom: "
-          "CALLBACK \"the loss function set no loss\"",
-          "pass #2; pass #1; poll; poll; 1 calls; optim_step #3; poll; custom: CALLBACK \"the loss "
-          "function set no loss\"; step: done",
-          "custom: CALLBACK \"the loss function set no loss\"; pass #2; pass #1; poll; poll" },
-        { "nan",
-          "pass #2; pass #1; poll; poll; optim_step #3; poll; step: done; 1 calls; custom: "
-          "CALLBACK \"the loss function left gradient 0 of example 0 non-finite\"",
-          "pass #2; pass #1; poll; poll; 1 calls; optim_step #3; poll; custom: CALLBACK \"the loss "
-          "function left gradient 0 of example 0 non-finite\"; step: done",
-          "custom: CALLBACK \"the loss function left gradient 0 of example 0 non-finite\"; pass "
-          "#2; pass #1; poll; poll" }
-    };
+        const char *apart, *together, *at_once; /* at_once: without a queue, all of it before the call returns */
+    } rows[] = { { "well",
+                   "pass #2; pass #1; poll; poll; optim_step #3; poll; step: done; 1 calls; pass #5; pass "
+                   "#4; poll; poll; custom: done",
+                   "pass #2; pass #1; poll; poll; 1 calls; pass #4; pass #3; poll; optim_step #5; poll; "
+                   "poll; custom: done; step: done",
+                   "pass #2; pass #1; poll; poll; pass #4; pass #3; poll; poll; custom: done" },
+                 { "fails",
+                   "pass #2; pass #1; poll; poll; optim_step #3; poll; step: done; 1 calls; custom: "
+                   "CALLBACK \"the loss function failed\"",
+                   "pass #2; pass #1; poll; poll; 1 calls; optim_step #3; poll; custom: CALLBACK \"the loss "
+                   "function failed\"; step: done",
+                   "custom: CALLBACK \"the loss function failed\"; pass #2; pass #1; poll; poll" },
+                 { "says why",
+                   "pass #2; pass #1; poll; poll; optim_step #3; poll; step: done; 1 calls; custom: "
+                   "CALLBACK, cause ARGUMENT \"the loss function failed: my reason\"",
+                   "pass #2; pass #1; poll; poll; 1 calls; optim_step #3; poll; custom: CALLBACK, cause "
+                   "ARGUMENT \"the loss function failed: my reason\"; step: done",
+                   "custom: CALLBACK, cause ARGUMENT \"the loss function failed: my reason\"; pass #2; pass "
+                   "#1; poll; poll" },
+                 { "unset",
+                   "pass #2; pass #1; poll; poll; optim_step #3; poll; step: done; 1 calls; custom: "
+                   "CALLBACK \"the loss function set no loss\"",
+                   "pass #2; pass #1; poll; poll; 1 calls; optim_step #3; poll; custom: CALLBACK \"the loss "
+                   "function set no loss\"; step: done",
+                   "custom: CALLBACK \"the loss function set no loss\"; pass #2; pass #1; poll; poll" },
+                 { "nan",
+                   "pass #2; pass #1; poll; poll; optim_step #3; poll; step: done; 1 calls; custom: "
+                   "CALLBACK \"the loss function left gradient 0 of example 0 non-finite\"",
+                   "pass #2; pass #1; poll; poll; 1 calls; optim_step #3; poll; custom: CALLBACK \"the loss "
+                   "function left gradient 0 of example 0 non-finite\"; step: done",
+                   "custom: CALLBACK \"the loss function left gradient 0 of example 0 non-finite\"; pass "
+                   "#2; pass #1; poll; poll" } };
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_error *e = scene_err(s);
     answer_always(s, CONFIG, 200, "{\"fwdbwd_max_chunk_len\":2}");
@@ -252,9 +235,8 @@ TEST(losses_of_ones_own)
             tinkc_batch *b = make_batch(s, 3);
             tinkc_queue *q = tinkc_queue_new(scene_client(s), e);
             char *how = (char *)(uintptr_t)rows[i].how;
-            tinkc_future *f = follow(s, "custom",
-                                     tinkc_forward_backward_custom(
-                                         t, b, which == 1, which < 2 ? q : NULL, half, how, e));
+            tinkc_future *f = follow(
+                s, "custom", tinkc_forward_backward_custom(t, b, which == 1, which < 2 ? q : NULL, half, how, e));
             if (which < 2) {
                 tinkc_future *g = begin_step(s, t);
                 note(s, "%zu calls", tinkc_queue_run(q, 0, e));
@@ -265,10 +247,7 @@ TEST(losses_of_ones_own)
             *e = (tinkc_error){ 0 };
             if (r)
                 assert_float_equal(tinkc_metrics_get(tinkc_fwdbwd_metrics(r), "mine", 0), 2.5, 0);
-            EXPECT_ROW(s, i,
-                       which == 0   ? rows[i].apart
-                       : which == 1 ? rows[i].together
-                                    : rows[i].at_once);
+            EXPECT_ROW(s, i, which == 0 ? rows[i].apart : which == 1 ? rows[i].together : rows[i].at_once);
             tinkc_queue_free(q);
             tinkc_batch_free(b);
             tinkc_trainer_free(t);

@@ -27,8 +27,7 @@ TEST_WITH(long_request_ids, setup, end_fixture)
         (void)snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", id);
         once(x, API "optim_step", 200, body);
         if (len % 2)
-            once(x, API "retrieve_future", 200,
-                 "{\"error\":\"no\",\"category\":\"user\",\"type\":\"error\"}");
+            once(x, API "retrieve_future", 200, "{\"error\":\"no\",\"category\":\"user\",\"type\":\"error\"}");
         else
             tinkc_mock_once(x->mock, NULL, API "retrieve_future", &silent, &x->err);
         tinkc_future *f = tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, &x->err);
@@ -86,9 +85,7 @@ TEST_WITH(a_pass_behind_a_gap, setup, end_fixture)
     settle(x);
     tinkc_future_free(step);
     once(x, API "optim_step", 403, "{\"detail\":\"no\"}");
-    check_failure(x,
-                  tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err),
-                  TINKC_E_SEQUENCE,
+    check_failure(x, tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err), TINKC_E_SEQUENCE,
                   "an earlier request of this model was not confirmed: optim_step: cancelled");
     assert_int_equal(tinkc_mock_count(x->mock, API "optim_step"), 2);
     assert_int_equal(tinkc_mock_count(x->mock, API "forward_backward"), 0);
@@ -102,12 +99,10 @@ TEST(short_request_ids)
     open_work(x, 2);
     once(x, API "forward_backward", 200, "{\"request_id\":\"a\"}");
     once(x, API "forward_backward", 200, "{\"request_id\":\"b\"}");
-    tinkc_mock_once(x->mock, NULL, POLL,
-                    &(tinkc_mock_answer){ .body = "{\"error\":\"bad luck\"}", .delay_ms = 100 },
+    tinkc_mock_once(x->mock, NULL, POLL, &(tinkc_mock_answer){ .body = "{\"error\":\"bad luck\"}", .delay_ms = 100 },
                     &x->err);
     tinkc_mock_once(x->mock, NULL, POLL, &silent, &x->err);
-    tinkc_future *f =
-        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    tinkc_future *f = tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
     settle(x);
     assert_true(body_has(nth_request(x->mock, POLL, 0), "\"request_id\":\"a\""));
     assert_true(body_has(nth_request(x->mock, POLL, 1), "\"request_id\":\"b\""));

@@ -9,21 +9,21 @@
 #define STEP     API "optim_step"
 #define TOGETHER "{\"fwdbwd_max_chunk_len\":2}"
 #define SERIAL   "{\"fwdbwd_max_chunk_len\":2,\"parallel_fwdbwd_chunks\":false}"
-#define SILENT                                                                                     \
-    {                                                                                              \
-        0, TINKC_FAULT_SILENT, NULL, NULL, NULL                                                    \
+#define SILENT                                                                                                         \
+    {                                                                                                                  \
+        0, TINKC_FAULT_SILENT, NULL, NULL, NULL                                                                        \
     }
-#define LOST                                                                                       \
-    {                                                                                              \
-        200, TINKC_FAULT_RESET, NULL, NULL, "{}"                                                   \
+#define LOST                                                                                                           \
+    {                                                                                                                  \
+        200, TINKC_FAULT_RESET, NULL, NULL, "{}"                                                                       \
     }
-#define ACCEPTED                                                                                   \
-    {                                                                                              \
-        200, 0, NULL, NULL, "{\"request_id\":\"a\"}"                                               \
+#define ACCEPTED                                                                                                       \
+    {                                                                                                                  \
+        200, 0, NULL, NULL, "{\"request_id\":\"a\"}"                                                                   \
     }
-#define STATUS(n)                                                                                  \
-    {                                                                                              \
-        n, 0, NULL, NULL, "{\"detail\":\"no\"}"                                                    \
+#define STATUS(n)                                                                                                      \
+    {                                                                                                                  \
+        n, 0, NULL, NULL, "{\"detail\":\"no\"}"                                                                        \
     }
 
 typedef struct row {
@@ -49,11 +49,9 @@ static void play(scene *s, const row *r, size_t nr)
         answer_with(s, r->answers[i].path, &r->answers[i].o);
     for (const char *c = r->calls; *c; c++) {
         if (*c == 'P')
-            all[n++] = follow(
-                s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
+            all[n++] = follow(s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
         else if (*c == 'S')
-            all[n++] =
-                follow(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+            all[n++] = follow(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
         else if (*c == 'l')
             assert_true(tinkc_future_limit(all[0], 3000, scene_err(s)));
         else if (*c == 'e')
@@ -144,13 +142,11 @@ TEST(what_is_cancelled_while_it_is_sent_does_not_hold_up_what_follows)
 /* The one for whose sake the lost request is sent again changes his mind too. */
 TEST(a_request_that_nobody_waits_for_is_not_sent)
 {
-    static const row lost = {
-        TOGETHER,
-        { { STEP, SILENT }, { STEP, SILENT } },
-        "ScSC",
-        "optim_step #1; step: CANCELLED, may have run \"optim_step: cancelled\"; optim_step #1; "
-        "step: CANCELLED \"optim_step: cancelled\""
-    };
+    static const row lost = { TOGETHER,
+                              { { STEP, SILENT }, { STEP, SILENT } },
+                              "ScSC",
+                              "optim_step #1; step: CANCELLED, may have run \"optim_step: cancelled\"; optim_step #1; "
+                              "step: CANCELLED \"optim_step: cancelled\"" };
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     play(s, &lost, 0);
     scene_end(s);
@@ -193,14 +189,11 @@ TEST(what_is_on_its_way_may_arrive)
     tinkc_trainer *t = open_trainer(s);
     tinkc_batch *b = make_batch(s, 6);
     answer(s, PASS, 422, "{\"detail\":\"no\"}");
-    tinkc_mock_always(scene_mock(s), NULL, PASS,
-                      &(tinkc_mock_answer){ .status = 503, .delay_ms = 2000 }, scene_err(s));
+    tinkc_mock_always(scene_mock(s), NULL, PASS, &(tinkc_mock_answer){ .status = 503, .delay_ms = 2000 }, scene_err(s));
     follow(s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
     complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
-    EXPECT(
-        s,
-        "pass #2; pass #3; pass: UNPROCESSABLE 422 \"HTTP 422: no\"; +2000 step: SEQUENCE, cause "
-        "UNPROCESSABLE \"an earlier request of this model was not confirmed: HTTP 422: no\"");
+    EXPECT(s, "pass #2; pass #3; pass: UNPROCESSABLE 422 \"HTTP 422: no\"; +2000 step: SEQUENCE, cause "
+              "UNPROCESSABLE \"an earlier request of this model was not confirmed: HTTP 422: no\"");
     tinkc_batch_free(b);
     tinkc_trainer_free(t);
     scene_end(s);
@@ -233,9 +226,8 @@ TEST(a_refusal_behind_a_lost_attempt_frees_its_number_if_the_request_is_wrong)
     static const struct {
         int32_t status;
         bool frees;
-    } rows[] = { { 400, true },  { 401, false }, { 403, false }, { 404, true },
-                 { 405, true },  { 406, false }, { 410, false }, { 413, true },
-                 { 418, false }, { 421, false }, { 422, true },  { 423, false } };
+    } rows[] = { { 400, true },  { 401, false }, { 403, false }, { 404, true },  { 405, true }, { 406, false },
+                 { 410, false }, { 413, true },  { 418, false }, { 421, false }, { 422, true }, { 423, false } };
     static const outcome first[] = { LOST, STATUS(408), STATUS(500), STATUS(599) };
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     scene_shows(s, HIDE_MESSAGES);
@@ -262,15 +254,12 @@ TEST(a_repeated_refusal_behind_a_lost_attempt_keeps_its_number)
     static const struct {
         int32_t status;
         const char *seen;
-    } rows[] = {
-        { 409, "optim_step #1; +500 optim_step #1 again (1); +1000 optim_step #1 again; step: "
-               "CONFLICT 409, may have run \"HTTP 409: no\"; optim_step #1; next: SEQUENCE, cause "
-               "CONFLICT \"an earlier request of this model was not confirmed: HTTP 409: no\"" },
-        { 429,
-          "optim_step #1; +500 optim_step #1 again (1); +1000 optim_step #1 again; step: "
-          "RATE_LIMITED 429, may have run \"HTTP 429: no\"; optim_step #1; next: SEQUENCE, cause "
-          "RATE_LIMITED \"an earlier request of this model was not confirmed: HTTP 429: no\"" }
-    };
+    } rows[] = { { 409, "optim_step #1; +500 optim_step #1 again (1); +1000 optim_step #1 again; step: "
+                        "CONFLICT 409, may have run \"HTTP 409: no\"; optim_step #1; next: SEQUENCE, cause "
+                        "CONFLICT \"an earlier request of this model was not confirmed: HTTP 409: no\"" },
+                 { 429, "optim_step #1; +500 optim_step #1 again (1); +1000 optim_step #1 again; step: "
+                        "RATE_LIMITED 429, may have run \"HTTP 429: no\"; optim_step #1; next: SEQUENCE, cause "
+                        "RATE_LIMITED \"an earlier request of this model was not confirmed: HTTP 429: no\"" } };
     scene *s = scene_new(TINKC_MOCK_SERVICE, &o);
     for (size_t i = 0; i < LEN(rows); i++) {
         scene_renew(s, &o);
@@ -332,11 +321,9 @@ TEST(a_chunk_being_written_is_not_sent_any_more)
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_mock_always(mock, NULL, "/api/v1/client/config",
                       &(tinkc_mock_answer){ .body = "{\"fwdbwd_max_chunk_len\":1}" }, &err);
-    tinkc_mock_always(mock, NULL, PASS,
-                      &(tinkc_mock_answer){ .status = 400, .body = "{\"detail\":\"no\"}" }, &err);
+    tinkc_mock_always(mock, NULL, PASS, &(tinkc_mock_answer){ .status = 400, .body = "{\"detail\":\"no\"}" }, &err);
     tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .allocator = &a }, &err);
-    tinkc_trainer *t =
-        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
+    tinkc_trainer *t = tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
     tinkc_batch *batch = tinkc_batch_new(client, &err);
     for (size_t i = 0; i < 3; i++) /* the third is written by a helper */
         tinkc_batch_add_sft(batch, ids, i == 2 ? LONG : 6, 1, &err);

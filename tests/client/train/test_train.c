@@ -29,8 +29,7 @@ static int make(void **state, const char *config)
     fixture *x = calloc(1, sizeof *x);
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
     if (config)
-        tinkc_mock_always(x->mock, "POST", "/api/v1/client/config",
-                          &(tinkc_mock_answer){ .body = config }, &x->err);
+        tinkc_mock_always(x->mock, "POST", "/api/v1/client/config", &(tinkc_mock_answer){ .body = config }, &x->err);
     x->client = mock_client(x->mock, NULL, &x->err);
     x->trainer = tinkc_trainer_new(x->client, &lora, &x->err);
     x->batch = tinkc_batch_new(x->client, &x->err);
@@ -65,8 +64,7 @@ TEST_WITH(c38_trains_and_the_loss_falls, setup, teardown)
     double losses[3];
     add_examples(x, 4, 10);
     for (int i = 0; i < 3; i++) {
-        tinkc_future *pass =
-            tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+        tinkc_future *pass = tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
         tinkc_adam adam = TINKC_ADAM_INIT;
         tinkc_future *step = tinkc_optim_step(x->trainer, &adam, &x->err);
         const tinkc_fwdbwd *out = tinkc_future_fwdbwd(pass, PATIENCE_MS, &x->err);
@@ -90,20 +88,19 @@ TEST_WITH(saves_and_loads, setup, teardown)
 {
     fixture *x = *state;
     tinkc_future *save = tinkc_trainer_save(x->trainer, "first", NULL, &x->err);
-    tinkc_future *sampler = tinkc_trainer_save_for_sampler(
-        x->trainer, "s1", &(tinkc_save_options){ .ttl_s = 60 }, &x->err);
+    tinkc_future *sampler =
+        tinkc_trainer_save_for_sampler(x->trainer, "s1", &(tinkc_save_options){ .ttl_s = 60 }, &x->err);
     const char *path = tinkc_future_path(save, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
     assert_string_equal(path, "tinker://mock-session-1:train:0/weights/first");
     assert_string_equal(tinkc_future_path(sampler, PATIENCE_MS, &x->err),
                         "tinker://mock-session-1:train:0/sampler_weights/s1");
-    tinkc_future *load =
-        tinkc_trainer_load(x->trainer, &(tinkc_state_options){ .path = path }, &x->err);
+    tinkc_future *load = tinkc_trainer_load(x->trainer, &(tinkc_state_options){ .path = path }, &x->err);
     assert_string_equal(tinkc_future_path(load, PATIENCE_MS, &x->err), path);
     const tinkc_request *asked = nth_request(x->mock, "/api/v1/load_weights", 0);
     assert_non_null(memmem(asked->body.data, asked->body.len, "\"optimizer\":false", 17));
-    tinkc_trainer *again = tinkc_trainer_new_from(
-        x->client, &(tinkc_state_options){ .path = path, .with_optimizer = true }, &x->err);
+    tinkc_trainer *again =
+        tinkc_trainer_new_from(x->client, &(tinkc_state_options){ .path = path, .with_optimizer = true }, &x->err);
     assert_ok(&x->err);
     assert_string_equal(tinkc_trainer_id(again), "mock-session-1:train:1");
     tinkc_future *info = tinkc_trainer_info(again, &x->err);
@@ -132,8 +129,7 @@ TEST_WITH(paths_of_other_servers, setup, teardown)
     assert_null(tinkc_trainer_load(x->trainer, &(tinkc_state_options){ .path = "final" }, &x->err));
     assert_int_equal(x->err.code, TINKC_E_PATH);
     x->err = (tinkc_error){ 0 };
-    assert_null(
-        tinkc_trainer_open_from(x->client, &(tinkc_state_options){ .path = "tinker://" }, &x->err));
+    assert_null(tinkc_trainer_open_from(x->client, &(tinkc_state_options){ .path = "tinker://" }, &x->err));
     assert_int_equal(x->err.code, TINKC_E_PATH);
     x->err = (tinkc_error){ 0 };
     tinkc_future_free(load);
@@ -164,8 +160,8 @@ static void check_custom(fixture *x, tinkc_future *f)
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/forward_backward"), 2);
     tkc_arena arena = { 0 };
     tkc_forward_backward_request q;
-    tkc_forward_backward_from_pb(nth_request(x->mock, "/api/v1/forward_backward", 1)->body,
-                                 TINKC_E_BAD_RESPONSE, &arena, &q, &x->err);
+    tkc_forward_backward_from_pb(nth_request(x->mock, "/api/v1/forward_backward", 1)->body, TINKC_E_BAD_RESPONSE,
+                                 &arena, &q, &x->err);
     assert_ok(&x->err);
     assert_false(q.forward_only);
     const tkc_tensor *w = tkc_datum_input(&q.data.data[0], "weights");
@@ -179,8 +175,7 @@ TEST_WITH(custom_loss_on_this_thread, setup, teardown)
     fixture *x = *state;
     double scale = 2;
     add_examples(x, 2, 8);
-    check_custom(x, tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, plain_loss, &scale,
-                                                  &x->err));
+    check_custom(x, tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, plain_loss, &scale, &x->err));
 }
 
 /* Its passes are futures of their own: what they meet shows at the one the caller has. */
@@ -193,10 +188,8 @@ TEST_WITH(a_custom_loss_shows_how_its_passes_go, setup, teardown)
     add_examples(x, 2, 8);
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
     for (int i = 0; i < 2; i++)
-        tinkc_mock_once(x->mock, "POST", "/api/v1/retrieve_future",
-                        &(tinkc_mock_answer){ .status = 503 }, &x->err);
-    tinkc_future *f =
-        tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, plain_loss, &scale, &x->err);
+        tinkc_mock_once(x->mock, "POST", "/api/v1/retrieve_future", &(tinkc_mock_answer){ .status = 503 }, &x->err);
+    tinkc_future *f = tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, plain_loss, &scale, &x->err);
     (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     assert_int_equal(tinkc_future_retry_state(f, &attempts, NULL), TINKC_E_SERVER);
     assert_int_equal(attempts, 1);
@@ -243,13 +236,11 @@ TEST_WITH(custom_losses_have_parts_too, setup_chunks, teardown)
     fixture *x = *state;
     double scale = 2;
     add_examples(x, 5, 8);
-    assert_parts(x, tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, plain_loss, &scale,
+    assert_parts(x, tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, plain_loss, &scale, &x->err));
+    assert_parts(x, tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER, NULL, plain_loss, &scale,
                                                   &x->err));
-    assert_parts(x, tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER, NULL,
-                                                  plain_loss, &scale, &x->err));
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
-    tinkc_future *f =
-        tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, plain_loss, &scale, &x->err);
+    tinkc_future *f = tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, plain_loss, &scale, &x->err);
     tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     /* Before the loss function has run there is no second pass. */
     assert_int_equal(tinkc_future_part_count(f), 0);
@@ -276,8 +267,8 @@ TEST_WITH(freed_queue_ends_a_custom_loss, setup, teardown)
     double scale = 2;
     add_examples(x, 2, 8);
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
-    tinkc_future *f = tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER,
-                                                    queue, plain_loss, &scale, &x->err);
+    tinkc_future *f =
+        tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER, queue, plain_loss, &scale, &x->err);
     tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
     tinkc_queue_free(queue);
     assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
@@ -349,10 +340,8 @@ TEST_WITH(parts_are_events, setup_chunks, teardown)
     parts_seen seen = { 0 };
     add_examples(x, 5, 8);
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
-    assert_true(
-        tinkc_client_on_event(x->client, queue, TINKC_EVENT_PART, take_part, &seen, &x->err));
-    tinkc_future *f =
-        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    assert_true(tinkc_client_on_event(x->client, queue, TINKC_EVENT_PART, take_part, &seen, &x->err));
+    tinkc_future *f = tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
     while (seen.n < 3 && tinkc_queue_run(queue, PATIENCE_MS, &x->err))
         ;
     assert_ok(&x->err);
@@ -383,8 +372,7 @@ TEST_WITH(parts_of_a_custom_loss_are_events_of_its_future, setup_chunks, teardow
     parts_seen seen = { 0 };
     add_examples(x, 3, 8);
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
-    tinkc_future *f =
-        tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, zero_loss, NULL, &x->err);
+    tinkc_future *f = tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, zero_loss, NULL, &x->err);
     assert_true(tinkc_future_on_event(f, queue, TINKC_EVENT_PART, take_part, &seen, &x->err));
     while (seen.n < 2 && tinkc_queue_run(queue, PATIENCE_MS, &x->err))
         ;
@@ -440,18 +428,15 @@ TEST_WITH(spans_travel_with_their_example, setup, teardown)
     json_service s = { .refuses = 415, .says = "JSON, please" };
     add_examples(x, 2, 8);
     size_t before = tinkc_batch_bytes(x->batch);
-    assert_true(tinkc_batch_set_provenance(x->batch, two_spans, 2, two_spans + 1, 0, &x->err) ==
-                false);
+    assert_true(tinkc_batch_set_provenance(x->batch, two_spans, 2, two_spans + 1, 0, &x->err) == false);
     assert_string_equal(x->err.message, "targets: the spans cover 0 of 7 tokens");
     x->err = (tinkc_error){ 0 };
     assert_int_equal(tinkc_batch_bytes(x->batch), before); /* nothing of it stays */
     assert_true(tinkc_batch_set_provenance(x->batch, two_spans, 2, two_spans, 2, &x->err));
     assert_int_equal(tinkc_batch_bytes(x->batch), before + 104); /* four spans with their names */
     for (int k = 0; k < 2; k++) {
-        tinkc_future *f =
-            k ? tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, plain_loss, &scale,
-                                              &x->err)
-              : tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+        tinkc_future *f = k ? tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, plain_loss, &scale, &x->err)
+                            : tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
         assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
         tinkc_future_free(f);
     }
@@ -475,18 +460,17 @@ TEST_WITH(spans_travel_with_their_example, setup, teardown)
     (void)tinkc_future_wait(f, PATIENCE_MS, &x->err);
     x->err = (tinkc_error){ 0 };
     const char *json = (const char *)nth_request(x->mock, PASS, 1)->body.data;
-    assert_non_null(strstr(
-        json, "\"model_input_spans\":[{\"prompt_tokens\":{\"sequence_id\":\"p\",\"offset\":2,"
-              "\"length\":3}},{\"sampled_tokens\":{\"sequence_id\":\"s/0\",\"offset\":0,"
-              "\"length\":4}}],\"loss_fn_input_spans\":[{\"prompt_tokens\":"));
+    assert_non_null(strstr(json, "\"model_input_spans\":[{\"prompt_tokens\":{\"sequence_id\":\"p\",\"offset\":2,"
+                                 "\"length\":3}},{\"sampled_tokens\":{\"sequence_id\":\"s/0\",\"offset\":0,"
+                                 "\"length\":4}}],\"loss_fn_input_spans\":[{\"prompt_tokens\":"));
     tinkc_future_free(f);
     tinkc_mock_compute(x->mock, NULL, NULL, &x->err);
     tinkc_trainer_free(t);
     tinkc_client_free(client);
 }
 
-static void refuse_spans(fixture *x, const tinkc_span *input, size_t n, const tinkc_span *targets,
-                         size_t n_targets, const char *message)
+static void refuse_spans(fixture *x, const tinkc_span *input, size_t n, const tinkc_span *targets, size_t n_targets,
+                         const char *message)
 {
     assert_false(tinkc_batch_set_provenance(x->batch, input, n, targets, n_targets, &x->err));
     assert_string_equal(x->err.message, message);
@@ -508,16 +492,12 @@ TEST_WITH(spans_are_checked, setup, teardown)
         { { .sequence_id = "s", .length = 7 }, "input: span 0 has no kind" },
         { { .sequence_id = "s", .length = 7, .kind = 3 }, "input: span 0 has no kind" },
         { { .length = 7, .kind = 1 }, "input: span 0: sequence_id must not be empty" },
-        { { .sequence_id = "", .length = 7, .kind = 1 },
-          "input: span 0: sequence_id must not be empty" },
-        { { .sequence_id = "s", .offset = -1, .length = 7, .kind = 1 },
-          "input: span 0: offset must not be negative" },
-        { { .sequence_id = "s", .length = -7, .kind = 2 },
-          "input: span 0: length must not be negative" },
+        { { .sequence_id = "", .length = 7, .kind = 1 }, "input: span 0: sequence_id must not be empty" },
+        { { .sequence_id = "s", .offset = -1, .length = 7, .kind = 1 }, "input: span 0: offset must not be negative" },
+        { { .sequence_id = "s", .length = -7, .kind = 2 }, "input: span 0: length must not be negative" },
         { { .sequence_id = "s", .length = 6, .kind = 2 }, "input: the spans cover 6 of 7 tokens" },
         { { .sequence_id = "s", .length = 8, .kind = 2 }, "input: the spans cover 8 of 7 tokens" },
-        { { .sequence_id = "s", .length = 7, .kind = 2, .reserved_int = 1 },
-          "input: span 0: reserved must be zero" },
+        { { .sequence_id = "s", .length = 7, .kind = 2, .reserved_int = 1 }, "input: span 0: reserved must be zero" },
         { { .sequence_id = "s", .length = 7, .kind = 2, .reserved = { 0, 1 } },
           "input: span 0: reserved must be zero" },
     };
@@ -525,8 +505,7 @@ TEST_WITH(spans_are_checked, setup, teardown)
         refuse_spans(x, &bad[i].span, 1, two_spans, 2, bad[i].message);
     const tinkc_span huge[] = { { .sequence_id = "s", .length = INT64_MAX, .kind = 1 },
                                 { .sequence_id = "s", .length = INT64_MAX, .kind = 1 } };
-    refuse_spans(x, huge, 2, two_spans, 2,
-                 "input: the spans cover 9223372036854775807 of 7 tokens");
+    refuse_spans(x, huge, 2, two_spans, 2, "input: the spans cover 9223372036854775807 of 7 tokens");
     refuse_spans(x, two_spans, 2, &bad[5].span, 1, "targets: span 0: length must not be negative");
     refuse_spans(x, two_spans, 2, NULL, 0, "targets: must not be NULL");
     refuse_spans(x, NULL, 0, two_spans, 2, "input: must not be NULL");
@@ -567,8 +546,7 @@ TEST_WITH(passes_fall_back_to_json, setup, teardown)
         { .refuses = 422,
           .says = "{\"detail\":[{\"type\":\"model_attributes_type\",\"loc\":[\"body\"],"
                   "\"msg\":\"Input should be a valid dictionary\"}]}" },
-        { .refuses = 422,
-          .says = "{\"detail\":[{\"type\":\"json_invalid\",\"loc\":[\"body\",0]}]}" },
+        { .refuses = 422, .says = "{\"detail\":[{\"type\":\"json_invalid\",\"loc\":[\"body\",0]}]}" },
     };
     add_examples(x, 1, 8);
     for (size_t k = 0; k < sizeof services / sizeof *services; k++) {
@@ -577,11 +555,9 @@ TEST_WITH(passes_fall_back_to_json, setup, teardown)
         tinkc_trainer *t = tinkc_trainer_new(client, &lora, &x->err);
         tinkc_mock_compute(x->mock, refuse_protobuf, &s, &x->err);
         for (size_t i = 0; i < 3; i++) {
-            tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
-                            &(tinkc_mock_answer){ .body = result }, &x->err);
-            tinkc_future *f =
-                i == 1 ? tinkc_forward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err)
-                       : tinkc_forward_backward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+            tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .body = result }, &x->err);
+            tinkc_future *f = i == 1 ? tinkc_forward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err)
+                                     : tinkc_forward_backward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
             const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err); /* at once */
             assert_ok(&x->err);
             assert_true(tinkc_fwdbwd_metric(out, "loss:sum", 0) == 7);
@@ -608,8 +584,7 @@ TEST_WITH(a_422_about_a_field_is_final, setup, teardown)
                                "\"msg\":\"Field required\"}]}" };
     add_examples(x, 1, 8);
     tinkc_mock_compute(x->mock, refuse_protobuf, &s, &x->err);
-    tinkc_future *f =
-        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    tinkc_future *f = tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
     assert_false(tinkc_future_wait(f, 5000, &x->err));
     assert_int_equal(x->err.http_status, 422);
     assert_non_null(strstr(x->err.message, "Field required"));

@@ -23,18 +23,7 @@ static void step(scene *s, const char *name, tinkc_trainer *t)
     complete(s, name, tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
 }
 
-enum {
-    OPTIM,
-    DIMUON,
-    SAVE,
-    SAVE_FOR_SAMPLER,
-    SAVE_EXTERNAL,
-    LOAD,
-    OPEN_SAMPLER,
-    INFO,
-    UNLOADING,
-    N_OPERATIONS
-};
+enum { OPTIM, DIMUON, SAVE, SAVE_FOR_SAMPLER, SAVE_EXTERNAL, LOAD, OPEN_SAMPLER, INFO, UNLOADING, N_OPERATIONS };
 
 static const char *const paths[N_OPERATIONS] = { STEP,
                                                  STEP,
@@ -139,34 +128,31 @@ TEST(a_lost_step_is_sent_again)
     static const struct {
         int32_t status;
         const char *seen;
-    } rows[] = {
-        { 200, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; optim_step #2; poll; "
-               "two: done; optim_step #3; poll; three: done" },
-        { 400, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; optim_step #1; poll; "
-               "two: done; optim_step #2; poll; three: done" },
-        { 403, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; two: SEQUENCE, cause "
-               "CONNECTION; optim_step #1; optim_step #2; poll; three: done" },
-        { 404, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; optim_step #1; poll; "
-               "two: done; optim_step #2; poll; three: done" },
-        { 405, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; optim_step #1; poll; "
-               "two: done; optim_step #2; poll; three: done" },
-        { 409, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; two: SEQUENCE, cause "
-               "CONNECTION; optim_step #1; optim_step #2; poll; three: done" },
-        { 413, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; optim_step #1; poll; "
-               "two: done; optim_step #2; poll; three: done" },
-        { 422, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; optim_step #1; poll; "
-               "two: done; optim_step #2; poll; three: done" },
-        { 500, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; two: SEQUENCE, cause "
-               "CONNECTION; optim_step #1; optim_step #2; poll; three: done" }
-    };
+    } rows[] = { { 200, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; optim_step #2; poll; "
+                        "two: done; optim_step #3; poll; three: done" },
+                 { 400, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; optim_step #1; poll; "
+                        "two: done; optim_step #2; poll; three: done" },
+                 { 403, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; two: SEQUENCE, cause "
+                        "CONNECTION; optim_step #1; optim_step #2; poll; three: done" },
+                 { 404, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; optim_step #1; poll; "
+                        "two: done; optim_step #2; poll; three: done" },
+                 { 405, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; optim_step #1; poll; "
+                        "two: done; optim_step #2; poll; three: done" },
+                 { 409, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; two: SEQUENCE, cause "
+                        "CONNECTION; optim_step #1; optim_step #2; poll; three: done" },
+                 { 413, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; optim_step #1; poll; "
+                        "two: done; optim_step #2; poll; three: done" },
+                 { 422, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; optim_step #1; poll; "
+                        "two: done; optim_step #2; poll; three: done" },
+                 { 500, "optim_step #1; lost: CONNECTION, may have run; optim_step #1; two: SEQUENCE, cause "
+                        "CONNECTION; optim_step #1; optim_step #2; poll; three: done" } };
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     scene_shows(s, HIDE_MESSAGES);
     for (size_t i = 0; i < LEN(rows); i++) {
         tinkc_trainer *t = begin_again(s, "{}", &one_attempt);
         answer_with(s, STEP, &lost);
         step(s, "lost", t);
-        answer(s, STEP, rows[i].status,
-               rows[i].status == 200 ? "{\"request_id\":\"r-1\"}" : "{\"detail\":\"x\"}");
+        answer(s, STEP, rows[i].status, rows[i].status == 200 ? "{\"request_id\":\"r-1\"}" : "{\"detail\":\"x\"}");
         step(s, "two", t);
         step(s, "three", t);
         EXPECT_ROW(s, i, rows[i].seen);
@@ -190,8 +176,7 @@ TEST(a_409_to_a_repeated_save_may_mean_that_it_is_saved)
         { SAVE, false, true,
           "save_weights #1; +1000 save_weights #1 again; +500 save_weights #1 again; CONFLICT 409, "
           "may have run \"HTTP 409: exists\"" },
-        { SAVE, true, false,
-          "save_weights #1; +1000 save_weights #1 again; CONFLICT 409 \"HTTP 409: exists\"" },
+        { SAVE, true, false, "save_weights #1; +1000 save_weights #1 again; CONFLICT 409 \"HTTP 409: exists\"" },
         { SAVE, true, true, "save_weights #1; +1000 save_weights #1 again; done; /weights/n" },
         { SAVE_FOR_SAMPLER, true, true,
           "save_weights_for_sampler #1; +1000 save_weights_for_sampler #1 again; done; "
@@ -239,34 +224,32 @@ TEST(results_without_sense)
     static const struct {
         int operation;
         const char *empty, *odd;
-    } rows[] = {
-        { OPTIM, "optim_step; poll; done",
-          "optim_step; poll; BAD_RESPONSE, may have run, in retrieval \"metrics: JSON: an object "
-          "is needed at byte 21\"" },
-        { SAVE,
-          "save_weights; poll; BAD_RESPONSE, may have run, in retrieval \"path: JSON: is missing "
-          "at byte 2\"",
-          "save_weights; poll; BAD_RESPONSE, may have run, in retrieval \"trainer_save: the answer "
-          "names no path\"" },
-        { SAVE_FOR_SAMPLER,
-          "save_weights_for_sampler; poll; BAD_RESPONSE, may have run, in retrieval "
-          "\"trainer_save_for_sampler: the answer names no path\"",
-          "save_weights_for_sampler; poll; BAD_RESPONSE, may have run, in retrieval "
-          "\"trainer_save_for_sampler: the answer names no path\"" },
-        { SAVE_EXTERNAL,
-          "save_weights_external; poll; BAD_RESPONSE, may have run, in retrieval "
-          "\"trainer_save_external: the answer names no path\"",
-          "save_weights_external; poll; BAD_RESPONSE, may have run, in retrieval "
-          "\"trainer_save_external: the answer names no path\"" },
-        { LOAD, "load_weights; poll; done",
-          "load_weights; poll; BAD_RESPONSE, may have run, in retrieval \"trainer_load: the answer "
-          "names no path\"" },
-        { OPEN_SAMPLER,
-          "save_weights_for_sampler; poll; BAD_RESPONSE, may have run, in retrieval "
-          "\"trainer_open_sampler: the answer names none\"",
-          "save_weights_for_sampler; poll; BAD_RESPONSE, may have run, in retrieval "
-          "\"trainer_open_sampler: the answer names none\"" }
-    };
+    } rows[] = { { OPTIM, "optim_step; poll; done",
+                   "optim_step; poll; BAD_RESPONSE, may have run, in retrieval \"metrics: JSON: an object "
+                   "is needed at byte 21\"" },
+                 { SAVE,
+                   "save_weights; poll; BAD_RESPONSE, may have run, in retrieval \"path: JSON: is missing "
+                   "at byte 2\"",
+                   "save_weights; poll; BAD_RESPONSE, may have run, in retrieval \"trainer_save: the answer "
+                   "names no path\"" },
+                 { SAVE_FOR_SAMPLER,
+                   "save_weights_for_sampler; poll; BAD_RESPONSE, may have run, in retrieval "
+                   "\"trainer_save_for_sampler: the answer names no path\"",
+                   "save_weights_for_sampler; poll; BAD_RESPONSE, may have run, in retrieval "
+                   "\"trainer_save_for_sampler: the answer names no path\"" },
+                 { SAVE_EXTERNAL,
+                   "save_weights_external; poll; BAD_RESPONSE, may have run, in retrieval "
+                   "\"trainer_save_external: the answer names no path\"",
+                   "save_weights_external; poll; BAD_RESPONSE, may have run, in retrieval "
+                   "\"trainer_save_external: the answer names no path\"" },
+                 { LOAD, "load_weights; poll; done",
+                   "load_weights; poll; BAD_RESPONSE, may have run, in retrieval \"trainer_load: the answer "
+                   "names no path\"" },
+                 { OPEN_SAMPLER,
+                   "save_weights_for_sampler; poll; BAD_RESPONSE, may have run, in retrieval "
+                   "\"trainer_open_sampler: the answer names none\"",
+                   "save_weights_for_sampler; poll; BAD_RESPONSE, may have run, in retrieval "
+                   "\"trainer_open_sampler: the answer names none\"" } };
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = begin_again(s, "{}", &one_attempt);
     scene_shows(s, HIDE_NUMBERS);
@@ -414,19 +397,17 @@ TEST(a_part_that_fails_fails_its_pass_and_nothing_behind_it)
                                          rows[i].together_second };
             if (!seen[which])
                 continue;
-            tinkc_trainer *t = begin_again(
-                s,
-                which > 1 ? "{\"fwdbwd_max_chunk_len\":1}"
-                          : "{\"fwdbwd_max_chunk_len\":1,\"parallel_fwdbwd_chunks\":false}",
-                &few_attempts);
+            tinkc_trainer *t = begin_again(s,
+                                           which > 1 ? "{\"fwdbwd_max_chunk_len\":1}"
+                                                     : "{\"fwdbwd_max_chunk_len\":1,\"parallel_fwdbwd_chunks\":false}",
+                                           &few_attempts);
             if (which % 2)
                 answer(s, PASS, 200, "{\"request_id\":\"r-0\"}");
             for (int k = 0; k < 4; k++)
                 answer_with(s, PASS, &rows[i].o);
             answer(s, POLL, 408, "");
             tinkc_batch *b = make_batch(s, 3);
-            follow(s, "pass",
-                   tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
+            follow(s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
             follow(s, "behind", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
             live(s, 4000);
             follow(s, "later", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
@@ -482,8 +463,7 @@ TEST(a_lost_part)
             silence(s, POLL);
         }
         answer_always(s, PASS, 503, "");
-        tinkc_future *f = follow(
-            s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
+        tinkc_future *f = follow(s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
         finish(s, f, 4000);
         answer_always(s, PASS, rows[i].again,
                       rows[i].again == 200 ? "{\"request_id\":\"r-2\"}" : "{\"detail\":\"bad\"}");
@@ -604,14 +584,11 @@ TEST(a_part_that_waits_for_room)
     tinkc_trainer *other = open_trainer(s);
     tinkc_batch *two = make_batch(s, 2), *one = make_batch(s, 1);
     tinkc_mock_once(scene_mock(s), NULL, PASS,
-                    &(tinkc_mock_answer){ .body = "{\"request_id\":\"r-1\"}", .delay_ms = 100 },
-                    scene_err(s));
+                    &(tinkc_mock_answer){ .body = "{\"request_id\":\"r-1\"}", .delay_ms = 100 }, scene_err(s));
     silence(s, PASS);
     answer(s, POLL, 200, "{\"error\":\"it failed\",\"category\":\"user\"}");
-    tinkc_future *f =
-        follow(s, "pass", tinkc_forward_backward(t, two, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
-    tinkc_future *g = follow(
-        s, "other", tinkc_forward_backward(other, one, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
+    tinkc_future *f = follow(s, "pass", tinkc_forward_backward(t, two, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
+    tinkc_future *g = follow(s, "other", tinkc_forward_backward(other, one, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
     finish(s, f, 1000);
     step(s, "step", t);
     tinkc_future_cancel(g);
@@ -632,20 +609,16 @@ TEST(a_cancelled_step_gives_its_number_back_if_it_was_not_sent)
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = open_trainer(s);
     silence(s, STEP); /* while it is sent, with another one behind it that is cancelled before */
-    tinkc_future *f =
-        follow(s, "sent", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
-    tinkc_future *g =
-        follow(s, "behind", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
-    tinkc_future *h =
-        follow(s, "behind that", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+    tinkc_future *f = follow(s, "sent", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+    tinkc_future *g = follow(s, "behind", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+    tinkc_future *h = follow(s, "behind that", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
     tinkc_future_cancel(g);
     settle(s);
     tinkc_future_cancel(f);
     settle(s);
     finish(s, h, 1000);
-    EXPECT(s,
-           "optim_step #1; behind: CANCELLED \"optim_step: cancelled\"; optim_step #1; optim_step "
-           "#2; poll; sent: CANCELLED, may have run \"optim_step: cancelled\"; behind that: done");
+    EXPECT(s, "optim_step #1; behind: CANCELLED \"optim_step: cancelled\"; optim_step #1; optim_step "
+              "#2; poll; sent: CANCELLED, may have run \"optim_step: cancelled\"; behind that: done");
     answer(s, STEP, 503, ""); /* between two attempts */
     f = begin_step(s, t);
     tinkc_future_cancel(f);
@@ -665,8 +638,7 @@ TEST(a_cancelled_step_gives_its_number_back_if_it_was_not_sent)
     finish(s, f, 10000);
     EXPECT(s, "optim_step #7; poll; +777 step: DEADLINE, may have run \"optim_step: not complete "
               "within its time\"");
-    silence(s,
-            API "get_server_capabilities"); /* a call that reads, and one that changes something */
+    silence(s, API "get_server_capabilities"); /* a call that reads, and one that changes something */
     f = follow(s, "read", tinkc_capabilities_get(scene_client(s), scene_err(s)));
     tinkc_future_cancel(f);
     settle(s);

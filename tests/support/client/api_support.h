@@ -2,7 +2,6 @@
 #ifndef TESTS_API_SUPPORT_H
 #define TESTS_API_SUPPORT_H
 
-
 #include "support/patience.h"
 #include "support/test_case.h"
 #include "tinkc/sys/mock.h"

@@ -210,8 +210,7 @@ static const char *accept_of_poll(const tinkc_request *r)
 }
 
 /* What the header must be, NULL = it is not shared by requests; "" = anything. */
-static const char *usual_header(const scene *s, const tinkc_request *r, const char *name,
-                                const struct row *row)
+static const char *usual_header(const scene *s, const tinkc_request *r, const char *name, const struct row *row)
 {
     static char read_timeout[32];
     bool poll = strcmp(row->path, "retrieve_future") == 0;
@@ -242,8 +241,7 @@ static const char *usual_header(const scene *s, const tinkc_request *r, const ch
         { "X-Tinker-Sampling-Backpressure", strcmp(row->path, "asample") == 0 ? "1" : NULL },
     };
     for (size_t i = 0; i < LEN(usual); i++)
-        if (name ? strcasecmp(usual[i].name, name) == 0
-                 : usual[i].value && !request_header(r, usual[i].name))
+        if (name ? strcasecmp(usual[i].name, name) == 0 : usual[i].value && !request_header(r, usual[i].name))
             return name ? usual[i].value : usual[i].name;
     return NULL;
 }
@@ -382,13 +380,11 @@ static void add_kept(scene *s, tkc_buf *kept)
 
 static void add_error(scene *s, const char *who, const tinkc_error *err)
 {
-    static const char *const by[] = { "nobody", "the caller", "the client", "the network",
-                                      "the server" };
+    static const char *const by[] = { "nobody", "the caller", "the client", "the network", "the server" };
     uint32_t usual = tinkc_code_flags(err->code), odd = usual ^ err->flags;
     begin_item(s, now_ms(s));
     const char *code = tinkc_code_name(err->code);
-    addf(&s->story, "%s%s%s", who, *who ? ": " : "",
-         strncmp(code, "TINKC_E_", 8) ? code : code + 8);
+    addf(&s->story, "%s%s%s", who, *who ? ": " : "", strncmp(code, "TINKC_E_", 8) ? code : code + 8);
     if (err->http_status)
         addf(&s->story, " %d", (int)err->http_status);
     if (err->code == TINKC_E_REQUEST_FAILED)
@@ -400,8 +396,7 @@ static void add_error(scene *s, const char *who, const tinkc_error *err)
     if (err->flags & TINKC_IN_RETRIEVAL)
         add(&s->story, ", in retrieval");
     if (s->shows & SHOW_REQUEST_ID && err->request_id[0])
-        addf(&s->story, ", of %s",
-             strrchr(err->request_id, ':') ? strrchr(err->request_id, ':') + 1 : err->request_id);
+        addf(&s->story, ", of %s", strrchr(err->request_id, ':') ? strrchr(err->request_id, ':') + 1 : err->request_id);
     if (err->cause)
         addf(&s->story, ", cause %s", tinkc_code_name(err->cause) + 8);
     if (err->retry_after_ms)
@@ -419,12 +414,11 @@ static void add_status(scene *s, followed *w)
     int32_t attempts = 0, trouble = tinkc_future_retry_state(w->f, &attempts, &for_ms);
     tinkc_future_progress(w->f, &done, &total);
     if (trouble || attempts || for_ms)
-        (void)snprintf(words, sizeof words, ", %.30s x%d for %" PRId64,
-                       trouble ? tinkc_code_name(trouble) + 8 : "-", (int)attempts, for_ms);
-    (void)snprintf(now, sizeof now,
-                   "%s is at stage %d, queue %d, %" PRId64 " of %" PRId64 "%s, \"%s\"", w->name,
-                   (int)tinkc_future_stage(w->f), (int)tinkc_future_queue_state(w->f), done, total,
-                   words, tinkc_future_status(w->f, &status, &err));
+        (void)snprintf(words, sizeof words, ", %.30s x%d for %" PRId64, trouble ? tinkc_code_name(trouble) + 8 : "-",
+                       (int)attempts, for_ms);
+    (void)snprintf(now, sizeof now, "%s is at stage %d, queue %d, %" PRId64 " of %" PRId64 "%s, \"%s\"", w->name,
+                   (int)tinkc_future_stage(w->f), (int)tinkc_future_queue_state(w->f), done, total, words,
+                   tinkc_future_status(w->f, &status, &err));
     tinkc_text_free(&status);
     if (strcmp(now, w->last) != 0) {
         begin_item(s, now_ms(s));
@@ -571,8 +565,7 @@ void answer_always(scene *s, const char *path, int32_t status, const char *body)
     answer_always_with(s, path, &(outcome){ .status = status, .body = body });
 }
 
-void answer_headers(scene *s, const char *path, int32_t status, const char *const *headers,
-                    const char *body)
+void answer_headers(scene *s, const char *path, int32_t status, const char *const *headers, const char *body)
 {
     tinkc_mock_answer a = { .status = status, .headers = headers, .body = body };
     assert_true(tinkc_mock_once(s->mock, NULL, path, &a, &s->err));
@@ -753,8 +746,7 @@ void expect_at(scene *s, const char *wanted, const char *file, int line)
     if (s->row != SIZE_MAX)
         (void)snprintf(row, sizeof row, ", row %zu", s->row);
     if (strcmp(is, wanted) != 0) {
-        (void)fprintf(stderr, "%s:%d%s:\n   is     %s\n   wanted %s\n", file, line, row, is,
-                      wanted);
+        (void)fprintf(stderr, "%s:%d%s:\n   is     %s\n   wanted %s\n", file, line, row, is, wanted);
         if (!getenv("TINKC_SHOW_ALL"))
             _fail(file, line);
     }
@@ -780,8 +772,7 @@ static const int32_t ids[] = { 1, 2, 3, 4, 5, 6, 7, 8 };
 
 tinkc_trainer *open_trainer(scene *s)
 {
-    tinkc_future *f =
-        tinkc_trainer_open(s->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &s->err);
+    tinkc_future *f = tinkc_trainer_open(s->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &s->err);
     assert_true(run_until_done(s->mock, f, 100000));
     tinkc_trainer *t = tinkc_future_trainer(f, 0, &s->err);
     assert_ok(&s->err);
@@ -793,8 +784,8 @@ tinkc_trainer *open_trainer(scene *s)
 
 tinkc_sampler *open_sampler(scene *s, const tinkc_retry_options *retry)
 {
-    tinkc_future *f = tinkc_sampler_open(
-        s->client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = retry }, &s->err);
+    tinkc_future *f =
+        tinkc_sampler_open(s->client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = retry }, &s->err);
     assert_true(run_until_done(s->mock, f, 100000));
     tinkc_sampler *sampler = tinkc_future_sampler(f, 0, &s->err);
     assert_ok(&s->err);

@@ -21,13 +21,12 @@
 
 #include "support/client/api_support.h"
 
-#define PAIRS(...) ((const char *const[]){ __VA_ARGS__, NULL })
-#define LEN(list)  (sizeof(list) / sizeof *(list))
-#define API        "/api/v1/"
-#define POLL       API "retrieve_future"
-#define CONFIG     API "client/config"
-#define QUEUE(state, reason)                                                                       \
-    "{\"type\":\"try_again\",\"request_id\":\"x\",\"queue_state\":\"" state "\"" reason "}"
+#define PAIRS(...)           ((const char *const[]){ __VA_ARGS__, NULL })
+#define LEN(list)            (sizeof(list) / sizeof *(list))
+#define API                  "/api/v1/"
+#define POLL                 API "retrieve_future"
+#define CONFIG               API "client/config"
+#define QUEUE(state, reason) "{\"type\":\"try_again\",\"request_id\":\"x\",\"queue_state\":\"" state "\"" reason "}"
 
 enum {
     SHOW_BODIES = 1,
@@ -37,9 +36,9 @@ enum {
     SHOW_ERROR_BODY = 16,
     SHOW_HEARTBEATS = 32,
     SHOW_REQUEST_ID = 128, /* of an error: what stands behind the last colon */
-    HIDE_KEYS = 512,     /* which is then the same for all: pauses that vary by some time do not */
-    HIDE_MESSAGES = 256, /* of errors: code and cause say enough */
-    HIDE_NUMBERS = 64    /* of a trainer's requests: rows that do not depend on those before them */
+    HIDE_KEYS = 512,       /* which is then the same for all: pauses that vary by some time do not */
+    HIDE_MESSAGES = 256,   /* of errors: code and cause say enough */
+    HIDE_NUMBERS = 64      /* of a trainer's requests: rows that do not depend on those before them */
 };
 
 typedef struct scene scene;
@@ -63,10 +62,10 @@ void note(scene *, const char *format, ...) __attribute__((format(printf, 2, 3))
 /* What was seen since the last EXPECT is this. */
 #define EXPECT(s, wanted) expect_at(s, wanted, __FILE__, __LINE__)
 /* The same for a row of a table, which is named where it fails. */
-#define EXPECT_ROW(s, row, wanted)                                                                 \
-    do {                                                                                           \
-        scene_row(s, row);                                                                         \
-        expect_at(s, wanted, __FILE__, __LINE__);                                                  \
+#define EXPECT_ROW(s, row, wanted)                                                                                     \
+    do {                                                                                                               \
+        scene_row(s, row);                                                                                             \
+        expect_at(s, wanted, __FILE__, __LINE__);                                                                      \
     } while (0)
 void expect_at(scene *, const char *wanted, const char *file, int line);
 void scene_row(scene *, size_t row);
@@ -83,8 +82,7 @@ void answer(scene *, const char *path, int32_t status, const char *body);
 void answer_with(scene *, const char *path, const outcome *);
 void answer_always(scene *, const char *path, int32_t status, const char *body);
 void answer_always_with(scene *, const char *path, const outcome *);
-void answer_headers(scene *, const char *path, int32_t status, const char *const *headers,
-                    const char *body);
+void answer_headers(scene *, const char *path, int32_t status, const char *const *headers, const char *body);
 void silence(scene *, const char *path); /* no answer to the next one */
 /* Answers that nobody asked for are taken away, all of this path that are to be given once. */
 void use_up(scene *, const char *path);

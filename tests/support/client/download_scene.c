@@ -20,10 +20,9 @@ scene *download_begin(void)
     answer_always(s, CONFIG, 200, "{}");
     answer_always(s, API "training_runs/r/checkpoints/weights/c/archive", 200,
                   "{\"url\":\"" URL "\",\"expires\":\"2026-01-01T01:00:00Z\"}");
-    complete(s, "",
-             tinkc_http_call(scene_client(s),
-                             &(tinkc_http_options){ .path = "/first", .any_status = true },
-                             scene_err(s)));
+    complete(
+        s, "",
+        tinkc_http_call(scene_client(s), &(tinkc_http_options){ .path = "/first", .any_status = true }, scene_err(s)));
     scene_forget(s);
     return s;
 }
@@ -131,8 +130,7 @@ void show_folder(scene *s)
 
 /* ---- downloads ---- */
 
-void serve_cut(scene *s, int32_t status, const char *const *headers, const void *body, size_t len,
-               int64_t cut_after)
+void serve_cut(scene *s, int32_t status, const char *const *headers, const void *body, size_t len, int64_t cut_after)
 {
     tinkc_mock_answer a = { .status = status,
                             .headers = headers,
@@ -188,12 +186,10 @@ static void run(scene *s, tinkc_future *f, bool no_digests)
 {
     await(s, f);
     f = follow(s, "", f);
-    const tinkc_download *d =
-        f && tinkc_future_wait(f, 0, NULL) ? tinkc_future_download(f, 0, NULL) : NULL;
+    const tinkc_download *d = f && tinkc_future_wait(f, 0, NULL) ? tinkc_future_download(f, 0, NULL) : NULL;
     if (d)
-        note(s, "%s: %" PRId64 " bytes, %zu file%s", tinkc_download_target(d),
-             tinkc_download_bytes(d), tinkc_download_count(d),
-             tinkc_download_count(d) == 1 ? "" : "s");
+        note(s, "%s: %" PRId64 " bytes, %zu file%s", tinkc_download_target(d), tinkc_download_bytes(d),
+             tinkc_download_count(d), tinkc_download_count(d) == 1 ? "" : "s");
     check_files(d, no_digests);
     show_folder(s);
     if (f)

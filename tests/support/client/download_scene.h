@@ -21,9 +21,8 @@
 #define URL        "https://files.test/x"
 #define LINKS      API "training_runs/r/checkpoints/external_weights/c/external_weights_urls"
 /* A state as a run leaves it beside what it has fetched. */
-#define STATE(what, etag, total, offset, files)                                                    \
-    "{\"what\":\"" what "\",\"etag\":\"" etag "\",\"total\":" total ",\"offset\":" offset          \
-    ",\"files\":[" files "]}"
+#define STATE(what, etag, total, offset, files)                                                                        \
+    "{\"what\":\"" what "\",\"etag\":\"" etag "\",\"total\":" total ",\"offset\":" offset ",\"files\":[" files "]}"
 
 /* A client that has started, in an empty folder; the address of the checkpoint's archive is URL. */
 scene *download_begin(void);
@@ -34,8 +33,7 @@ void show_folder(scene *);
 
 /* What URL answers next. cut_after: the connection breaks after so many bytes of the body; 0 = never. */
 void serve_once(scene *, int32_t status, const char *const *headers, const void *body, size_t len);
-void serve_cut(scene *, int32_t status, const char *const *headers, const void *body, size_t len,
-               int64_t cut_after);
+void serve_cut(scene *, int32_t status, const char *const *headers, const void *body, size_t len, int64_t cut_after);
 void serve_gone(scene *, size_t times);
 
 /* Each to its end, from pause to pause. */

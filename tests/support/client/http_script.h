@@ -103,19 +103,17 @@ static inline exchange *make(const char *method, const char *base, int32_t pool)
 {
     static const char *const headers[] = { "X-API-Key", "secret", "Accept", "a/b", NULL };
     exchange *x = &all[n_sent++];
-    *x = (exchange){ .reply = { .status = on_status,
-                                .header = on_header,
-                                .write = on_write,
-                                .end = on_end,
-                                .fail = on_fail },
-                     .request = { .method = method,
-                                  .path = "/p",
-                                  .base_url = base,
-                                  .headers = headers,
-                                  .connect_timeout_ms = 500,
-                                  .idle_timeout_ms = 1000,
-                                  .pool = pool },
-                     .task.run = send_now };
+    *x = (exchange){
+        .reply = { .status = on_status, .header = on_header, .write = on_write, .end = on_end, .fail = on_fail },
+        .request = { .method = method,
+                     .path = "/p",
+                     .base_url = base,
+                     .headers = headers,
+                     .connect_timeout_ms = 500,
+                     .idle_timeout_ms = 1000,
+                     .pool = pool },
+        .task.run = send_now
+    };
     return x;
 }
 
@@ -239,9 +237,8 @@ static inline int teardown(void **state)
     bool ended = tkc_loop_join(loop, 60000);
     tkc_http_free(http);
     tinkc_mock_free(mock);
-    return ended && scripted_easies_open() == 0 && scripted_multis_open() == 0 &&
-                   scripted_lists_open() == 0 && scripted_misuses() == 0 && book.blocks == 0 &&
-                   book.bytes == 0
+    return ended && scripted_easies_open() == 0 && scripted_multis_open() == 0 && scripted_lists_open() == 0 &&
+                   scripted_misuses() == 0 && book.blocks == 0 && book.bytes == 0
                ? 0
                : 1;
 }
@@ -279,10 +276,9 @@ static inline size_t read_some(const tinkc_request *r, uint64_t at, void *to, si
 
 static inline void clear_environment(void)
 {
-    static const char *const names[] = { "all_proxy",    "ALL_PROXY",     "http_proxy",
-                                         "HTTP_PROXY",   "https_proxy",   "HTTPS_PROXY",
-                                         "no_proxy",     "NO_PROXY",      "SSL_CERT_FILE",
-                                         "SSL_CERT_DIR", "REQUEST_METHOD" };
+    static const char *const names[] = { "all_proxy",     "ALL_PROXY",    "http_proxy",    "HTTP_PROXY",
+                                         "https_proxy",   "HTTPS_PROXY",  "no_proxy",      "NO_PROXY",
+                                         "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUEST_METHOD" };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         unsetenv(names[k]);
 }

@@ -50,10 +50,8 @@ static inline int setup(void **state)
                                                      .log = on_log,
                                                      .log_user = &x->log },
                             &x->err);
-    x->trainer =
-        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
-    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" },
-                                   &x->err);
+    x->trainer = tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
     x->batch = tinkc_batch_new(x->client, &x->err);
     tinkc_batch_add_sft(x->batch, ids, 6, 1, &x->err);
     assert_ok(&x->err);

@@ -8,8 +8,8 @@
 #define POLL API "retrieve_future"
 
 #define CONFIG_TOKENS "{\"pjwt_auth_enabled\":true}"
-#define CONFIG_CANCELS                                                                             \
-    "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true,"                                \
+#define CONFIG_CANCELS                                                                                                 \
+    "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true,"                                                    \
     "\"sample_cancel_max_batch_size\":1}"
 
 static const tinkc_lora_options lora = { .base_model = "mock/nano" };
@@ -28,19 +28,16 @@ typedef struct fixture {
 
 static inline void always(fixture *x, const char *path, const char *body)
 {
-    assert_true(
-        tinkc_mock_always(x->mock, NULL, path, &(tinkc_mock_answer){ .body = body }, &x->err));
+    assert_true(tinkc_mock_always(x->mock, NULL, path, &(tinkc_mock_answer){ .body = body }, &x->err));
 }
 
 static inline void once(fixture *x, const char *path, int32_t status, const char *body)
 {
-    assert_true(tinkc_mock_once(x->mock, NULL, path,
-                                &(tinkc_mock_answer){ .status = status, .body = body }, &x->err));
+    assert_true(tinkc_mock_once(x->mock, NULL, path, &(tinkc_mock_answer){ .status = status, .body = body }, &x->err));
 }
 
 /* path and config (or NULL): an answer that the service always gives. */
-static inline void open_client(fixture *x, const char *path, const char *config,
-                               const tinkc_client_options *o)
+static inline void open_client(fixture *x, const char *path, const char *config, const tinkc_client_options *o)
 {
     *x = (fixture){ 0 };
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);

@@ -30,9 +30,9 @@ static bool fails(const char *name)
 
 /* ---- names of settings ---- */
 
-#define NAME(n)                                                                                    \
-    {                                                                                              \
-        CURLOPT_##n, #n                                                                            \
+#define NAME(n)                                                                                                        \
+    {                                                                                                                  \
+        CURLOPT_##n, #n                                                                                                \
     }
 static const struct {
     CURLoption option;
@@ -290,9 +290,8 @@ static CURLMcode multi_socket_action(CURLM *multi, curl_socket_t s, int events, 
     if (s == CURL_SOCKET_TIMEOUT)
         (void)snprintf(text, sizeof text, events ? "timeout with events;" : "timeout;");
     else
-        (void)snprintf(
-            text, sizeof text, "%d%s%s%s;", (int)s, events & CURL_CSELECT_IN ? " in" : "",
-            events & CURL_CSELECT_OUT ? " out" : "", events & CURL_CSELECT_ERR ? " err" : "");
+        (void)snprintf(text, sizeof text, "%d%s%s%s;", (int)s, events & CURL_CSELECT_IN ? " in" : "",
+                       events & CURL_CSELECT_OUT ? " out" : "", events & CURL_CSELECT_ERR ? " err" : "");
     if (strlen(m->actions) + strlen(text) < sizeof m->actions)
         strcat(m->actions, text);
     if (scripted_curl_acts)
@@ -315,8 +314,7 @@ static CURLMcode multi_perform(CURLM *multi, int *running)
     return CURLM_OK;
 }
 
-static CURLMcode multi_poll(CURLM *multi, struct curl_waitfd fds[], unsigned n, int timeout_ms,
-                            int *ready)
+static CURLMcode multi_poll(CURLM *multi, struct curl_waitfd fds[], unsigned n, int timeout_ms, int *ready)
 {
     (void)multi, (void)fds, (void)n, (void)ready;
     n_polls++;

@@ -419,8 +419,7 @@ static void listen_tcp(stub_server *s)
     socklen_t len = sizeof a;
     int one = 1;
     s->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s->listener < 0 ||
-        setsockopt(s->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+    if (s->listener < 0 || setsockopt(s->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
         bind(s->listener, (struct sockaddr *)&a, sizeof a) != 0 ||
         getsockname(s->listener, (struct sockaddr *)&a, &len) != 0)
         die("stub server");

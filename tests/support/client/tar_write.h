@@ -21,8 +21,7 @@ static inline void tar_sum(char *h)
     h[155] = ' ';
 }
 
-static inline void tar_raw(tar *t, const char *name, char type, const char *link, const void *data,
-                           size_t len)
+static inline void tar_raw(tar *t, const char *name, char type, const char *link, const void *data, size_t len)
 {
     size_t padded = (len + 511) / 512 * 512;
     t->data = realloc(t->data, t->len + 512 + padded);
@@ -47,8 +46,8 @@ static inline void tar_raw(tar *t, const char *name, char type, const char *link
 }
 
 /* A sparse file as GNU tar writes it: `data` are its pieces, each at a place of its own. */
-static inline void tar_sparse(tar *t, const char *name, const unsigned (*pieces)[2], size_t n,
-                              unsigned size, const void *data, size_t len)
+static inline void tar_sparse(tar *t, const char *name, const unsigned (*pieces)[2], size_t n, unsigned size,
+                              const void *data, size_t len)
 {
     size_t at = t->len;
     tar_raw(t, name, 'S', NULL, data, len);

@@ -11,16 +11,16 @@ typedef struct wire_sample {
     const char *json;
 } wire_sample;
 
-#define CHECKPOINT                                                                                 \
-    "{\"checkpoint_id\":\"weights/step-100\",\"checkpoint_type\":\"training\","                    \
-    "\"time\":\"2026-03-04T05:06:07Z\",\"tinker_path\":\"tinker://9d2c61f0:train:0/weights/"       \
-    "step-100\",\"size_bytes\":52428800,\"public\":false,\"expires_at\":\"2027-03-04T05:06:07Z\"," \
+#define CHECKPOINT                                                                                                     \
+    "{\"checkpoint_id\":\"weights/step-100\",\"checkpoint_type\":\"training\","                                        \
+    "\"time\":\"2026-03-04T05:06:07Z\",\"tinker_path\":\"tinker://9d2c61f0:train:0/weights/"                           \
+    "step-100\",\"size_bytes\":52428800,\"public\":false,\"expires_at\":\"2027-03-04T05:06:07Z\","                     \
     "\"user_metadata\":{\"stage\":\"two\"}}"
-#define RUN                                                                                        \
-    "{\"training_run_id\":\"9d2c61f0:train:0\",\"base_model\":\"acme/tiny-8b\",\"model_owner\":"   \
-    "\"ada\",\"is_lora\":true,\"corrupted\":false,\"lora_rank\":16,\"last_request_time\":"         \
-    "\"2026-03-04T05:06:07Z\",\"last_checkpoint\":" CHECKPOINT                                     \
-    ",\"last_sampler_checkpoint\":" CHECKPOINT ",\"user_metadata\":{\"run\":\"b\"}}"
+#define RUN                                                                                                            \
+    "{\"training_run_id\":\"9d2c61f0:train:0\",\"base_model\":\"acme/tiny-8b\",\"model_owner\":"                       \
+    "\"ada\",\"is_lora\":true,\"corrupted\":false,\"lora_rank\":16,\"last_request_time\":"                             \
+    "\"2026-03-04T05:06:07Z\",\"last_checkpoint\":" CHECKPOINT ",\"last_sampler_checkpoint\":" CHECKPOINT              \
+    ",\"user_metadata\":{\"run\":\"b\"}}"
 #define CURSOR "{\"offset\":0,\"limit\":20,\"total_count\":134}"
 
 static const wire_sample wire_samples[] = {

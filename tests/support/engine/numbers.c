@@ -67,8 +67,7 @@ void each_isa(void (*fn)(int32_t isa))
 tke_cpu *cpu_new(int32_t isa, int32_t n_threads, int32_t precision)
 {
     tinkc_error err = { 0 };
-    tke_cpu *cpu = tke_cpu_new(
-        &(tke_cpu_options){ .n_threads = n_threads, .isa = isa, .precision = precision }, &err);
+    tke_cpu *cpu = tke_cpu_new(&(tke_cpu_options){ .n_threads = n_threads, .isa = isa, .precision = precision }, &err);
     if (!cpu)
         fail_msg("%s", err.message);
     return cpu;

@@ -11,8 +11,7 @@
 static inline tke_device *device_cpu(int32_t threads)
 {
     tinkc_error err = { 0 };
-    tke_device *d =
-        tke_device_open("cpu", &(tke_device_options){ .n_threads = threads }, NULL, &err);
+    tke_device *d = tke_device_open("cpu", &(tke_device_options){ .n_threads = threads }, NULL, &err);
     if (!d) {
         fprintf(stderr, "no CPU device: %s\n", err.message);
         abort();

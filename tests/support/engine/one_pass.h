@@ -21,8 +21,7 @@ static inline tke_adapter *one_pass_adapter(tke_device *d, tke_model *m)
 {
     tinkc_error err = { 0 };
     uint64_t r = 3;
-    tke_adapter *a =
-        tke_adapter_new(d, m, &(tke_adapter_spec){ .rank = 2, .train = 7, .seed = 5 }, &err);
+    tke_adapter *a = tke_adapter_new(d, m, &(tke_adapter_spec){ .rank = 2, .train = 7, .seed = 5 }, &err);
     assert_non_null(a);
     for (size_t i = 0; i < a->layout->n_floats; i++)
         adapter_weights(a)[i] += 0.05f * tiny_normal(&r);
@@ -42,9 +41,7 @@ static inline void one_pass_run(tke_device_model *loaded, tke_adapter *a, float 
         weights[i] = 1;
     }
     tke_trainer *t = tke_trainer_new(loaded, &(tke_trainer_options){ 0 }, &err);
-    tke_datum d = {
-        .tokens = tokens, .n = ONE_PASS_LEN, .k = 1, .targets = targets, .weights = weights
-    };
+    tke_datum d = { .tokens = tokens, .n = ONE_PASS_LEN, .k = 1, .targets = targets, .weights = weights };
     tke_pass p = { .adapter = a, .backward = true, .data = &d, .n_data = 1 }, *list[1] = { &p };
     assert_true(tke_loss_parse(&p.loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
     tke_trainer_run(t, list, 1);
@@ -61,8 +58,7 @@ static inline one_pass one_pass_of(const char *path, int32_t precision)
     tke_model *m = tke_model_open(path, &err);
     if (!m)
         fail_msg("%s", err.message);
-    tke_device *d = tke_device_open(
-        "cpu", &(tke_device_options){ .n_threads = 2, .precision = precision }, NULL, &err);
+    tke_device *d = tke_device_open("cpu", &(tke_device_options){ .n_threads = 2, .precision = precision }, NULL, &err);
     assert_non_null(d);
     tke_device_model *loaded = device_load(d, m);
     tke_adapter *a = one_pass_adapter(d, m);
@@ -84,8 +80,7 @@ static inline int64_t one_pass_same(const char *x, const char *y, int32_t precis
 {
     one_pass a = one_pass_of(x, precision), b = one_pass_of(y, precision);
     assert_int_equal(a.n, b.n);
-    if (memcmp(a.logprobs, b.logprobs, sizeof a.logprobs) != 0 ||
-        memcmp(a.grads, b.grads, a.n) != 0)
+    if (memcmp(a.logprobs, b.logprobs, sizeof a.logprobs) != 0 || memcmp(a.grads, b.grads, a.n) != 0)
         fail_msg("%s and %s differ", x, y);
     free(a.grads);
     free(b.grads);

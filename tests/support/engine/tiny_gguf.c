@@ -86,8 +86,8 @@ void gguf_key_i32s(gguf_bytes *g, const char *key, const int32_t *values, size_t
         gguf_put(&g->keys, (uint32_t)values[i], 4);
 }
 
-void gguf_tensor(gguf_bytes *g, const char *name, uint32_t type, const uint64_t *dims,
-                 size_t n_dims, const void *data, size_t bytes)
+void gguf_tensor(gguf_bytes *g, const char *name, uint32_t type, const uint64_t *dims, size_t n_dims, const void *data,
+                 size_t bytes)
 {
     gguf_put_text(&g->tensors, name);
     gguf_put(&g->tensors, n_dims, 4);
@@ -200,10 +200,8 @@ static void add_matrix(maker *m, tke_file_tensor *t, const char *name)
     tke_matrix packed = { .data = blocks, .ld = (int64_t)cols, .dtype = m->format };
     fill_blocks(m, f, blocks, rows * row_bytes);
     for (size_t i = 0; i < rows; i++)
-        f->unpack[TKE_UNPACK_REF](&packed, (int64_t)i, 0, (int64_t)cols,
-                                  numbers + folder_row(m, t->name, i) * cols);
-    gguf_tensor(&m->file, name, (uint32_t)f->gguf, (uint64_t[]){ cols, rows }, 2, blocks,
-                rows * row_bytes);
+        f->unpack[TKE_UNPACK_REF](&packed, (int64_t)i, 0, (int64_t)cols, numbers + folder_row(m, t->name, i) * cols);
+    gguf_tensor(&m->file, name, (uint32_t)f->gguf, (uint64_t[]){ cols, rows }, 2, blocks, rows * row_bytes);
     t->data = (const unsigned char *)numbers;
 }
 
@@ -253,8 +251,7 @@ char *tiny_gguf_make(const tiny_model *what, tke_dtype format)
     tkc_arena_init(&m.arena, NULL, 0);
     gguf_bytes_init(&m.file);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    if (!tke_config_load(&m.config, folder, &m.arena, &err) ||
-        !tke_tensor_file_open(&weights, path, &err))
+    if (!tke_config_load(&m.config, folder, &m.arena, &err) || !tke_tensor_file_open(&weights, path, &err))
         abort();
     add_keys(&m, what->family);
     for (size_t i = 0; i < weights.n_tensors; i++) {

@@ -24,8 +24,8 @@ void gguf_key_text(gguf_bytes *, const char *key, const char *value);
 void gguf_key_texts(gguf_bytes *, const char *key, const char *const *values, size_t n);
 void gguf_key_i32s(gguf_bytes *, const char *key, const int32_t *values, size_t n);
 /* dims fastest first. */
-void gguf_tensor(gguf_bytes *, const char *name, uint32_t type, const uint64_t *dims, size_t n_dims,
-                 const void *data, size_t bytes);
+void gguf_tensor(gguf_bytes *, const char *name, uint32_t type, const uint64_t *dims, size_t n_dims, const void *data,
+                 size_t bytes);
 /* The file: header, keys, tensors, data. */
 void gguf_whole(const gguf_bytes *, tkc_buf *out);
 void gguf_save(const gguf_bytes *, const char *path);

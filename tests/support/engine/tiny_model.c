@@ -128,8 +128,7 @@ static bool is(const maker *m, const char *family)
 static void add_norm(maker *m, size_t layer, const char *which, size_t n)
 {
     char name[128];
-    bool from_one = strncmp(m->t.family, "qwen3_5", 7) == 0 &&
-                    !strstr(which, "linear_attn"); /* weight - 1 is stored */
+    bool from_one = strncmp(m->t.family, "qwen3_5", 7) == 0 && !strstr(which, "linear_attn"); /* weight - 1 is stored */
     snprintf(name, sizeof name, "model.layers.%zu.%s.weight", layer, which);
     add(m, name, n, 0, 0.1f, from_one ? 0 : 1);
 }
@@ -185,8 +184,7 @@ static void add_experts(maker *m, size_t i)
         fuse(m, EXPERTS, name);
 }
 
-static void add_tensor(maker *m, const char *name, int dtype, unsigned char *data, size_t n_dims,
-                       const size_t *dims)
+static void add_tensor(maker *m, const char *name, int dtype, unsigned char *data, size_t n_dims, const size_t *dims)
 {
     tke_file_tensor *t = &m->tensors[m->n++];
     char *copy = malloc(strlen(name) + 1);
@@ -203,8 +201,7 @@ static void add_tensor(maker *m, const char *name, int dtype, unsigned char *dat
 }
 
 /* The decoded numbers, [E, in, out]. */
-static unsigned char *unpacked(const unsigned char *blocks, const unsigned char *scales, size_t out,
-                               size_t in)
+static unsigned char *unpacked(const unsigned char *blocks, const unsigned char *scales, size_t out, size_t in)
 {
     uint16_t *row = malloc(in * sizeof *row), *data = malloc(EXPERTS * out * in * sizeof *data);
     tke_matrix m = { blocks, (int64_t)in, TKE_MXFP4, scales, NULL };
@@ -235,8 +232,7 @@ static void add_packed(maker *m, size_t i, const char *what, size_t out, size_t 
         add_tensor(m, name, TKE_FILE_U8, scales, 3, (size_t[]){ EXPERTS, out, in / 32 });
     } else {
         snprintf(name, sizeof name, "model.layers.%zu.mlp.experts.%s", i, what);
-        add_tensor(m, name, TKE_FILE_BF16, unpacked(blocks, scales, out, in), 3,
-                   (size_t[]){ EXPERTS, in, out });
+        add_tensor(m, name, TKE_FILE_BF16, unpacked(blocks, scales, out, in), 3, (size_t[]){ EXPERTS, in, out });
         free(blocks);
         free(scales);
     }
@@ -255,8 +251,7 @@ static void add_gpt_oss(maker *m, size_t i)
 }
 
 /* A tensor of the layer without ".weight" behind its name. */
-static void add_bare(maker *m, size_t i, const char *which, size_t rows, size_t cols, float scale,
-                     float middle)
+static void add_bare(maker *m, size_t i, const char *which, size_t rows, size_t cols, float scale, float middle)
 {
     char name[128];
     snprintf(name, sizeof name, "model.layers.%zu.%s", i, which);
@@ -399,8 +394,7 @@ static void add_layer(maker *m, size_t i)
         return;
     }
     bool qwen2 = !strcmp(t->family, "qwen2"), llama = !strcmp(t->family, "llama");
-    bool oss = is(m, "gpt_oss"), qkv = qwen2 || oss || t->bias, o = oss || (!qwen2 && t->bias),
-         mlp = llama && t->bias;
+    bool oss = is(m, "gpt_oss"), qkv = qwen2 || oss || t->bias, o = oss || (!qwen2 && t->bias), mlp = llama && t->bias;
     add_norm(m, i, "input_layernorm", t->hidden);
     add_linear(m, i, "self_attn.q_proj", gated ? 2 * qd : qd, t->hidden, qkv);
     add_linear(m, i, "self_attn.k_proj", kd, t->hidden, qkv);
@@ -475,18 +469,16 @@ static void write_config(const maker *m)
         snprintf(rope, sizeof rope, "\"rope_theta\": 500000.0, \"rope_scaling\": {%s}", t->rope);
     else
         snprintf(rope, sizeof rope, "\"rope_parameters\": {\"rope_theta\": 500000.0, %s}", t->rope);
-    snprintf(
-        text, sizeof text,
-        "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", \"hidden_size\": %zu, "
-        "\"intermediate_size\": %zu, \"num_hidden_layers\": %zu, \"num_attention_heads\": %zu, "
-        "\"num_key_value_heads\": %zu, \"head_dim\": %zu, \"vocab_size\": %zu, "
-        "\"max_position_embeddings\": %zu, \"rms_norm_eps\": 1e-6, %s, \"hidden_act\": \"silu\", "
-        "\"tie_word_embeddings\": %s, \"attention_bias\": %s, \"mlp_bias\": %s, "
-        "\"eos_token_id\": 1%s%s%s}",
-        families[of].name, t->family, t->hidden, t->inner, t->layers, t->heads, t->kv_heads,
-        t->head_dim, t->vocab, t->context, rope, t->tied ? "true" : "false",
-        t->bias ? "true" : "false", t->bias ? "true" : "false", families[of].extra,
-        t->extra ? ", " : "", t->extra ? t->extra : "");
+    snprintf(text, sizeof text,
+             "{\"architectures\": [\"%s\"], \"model_type\": \"%s\", \"hidden_size\": %zu, "
+             "\"intermediate_size\": %zu, \"num_hidden_layers\": %zu, \"num_attention_heads\": %zu, "
+             "\"num_key_value_heads\": %zu, \"head_dim\": %zu, \"vocab_size\": %zu, "
+             "\"max_position_embeddings\": %zu, \"rms_norm_eps\": 1e-6, %s, \"hidden_act\": \"silu\", "
+             "\"tie_word_embeddings\": %s, \"attention_bias\": %s, \"mlp_bias\": %s, "
+             "\"eos_token_id\": 1%s%s%s}",
+             families[of].name, t->family, t->hidden, t->inner, t->layers, t->heads, t->kv_heads, t->head_dim, t->vocab,
+             t->context, rope, t->tied ? "true" : "false", t->bias ? "true" : "false", t->bias ? "true" : "false",
+             families[of].extra, t->extra ? ", " : "", t->extra ? t->extra : "");
     if (t->mxfp4) /* before the last brace */
         snprintf(text + strlen(text) - 1, sizeof text - strlen(text),
                  ", \"quantization_config\": {\"quant_method\": \"mxfp4\"}}");
@@ -494,15 +486,13 @@ static void write_config(const maker *m)
         char inside[2048];
         memcpy(inside, text, sizeof inside - 1);
         inside[sizeof inside - 1] = 0;
-        snprintf(text, sizeof text,
-                 "{\"architectures\": [\"%s\"], \"vision_config\": {}, \"text_config\": %s}",
-                 is(m, "qwen3_5_text") ? "Qwen3_5ForConditionalGeneration"
-                                       : "Qwen3_5MoeForConditionalGeneration",
+        snprintf(text, sizeof text, "{\"architectures\": [\"%s\"], \"vision_config\": {}, \"text_config\": %s}",
+                 is(m, "qwen3_5_text") ? "Qwen3_5ForConditionalGeneration" : "Qwen3_5MoeForConditionalGeneration",
                  inside);
     }
     if (is(m, "nemotron_h"))
-        snprintf(text + strlen(text) - 1, sizeof text - strlen(text),
-                 ", \"hybrid_override_pattern\": \"%.*s\"}", (int)t->layers, tiny_nemotron_pattern);
+        snprintf(text + strlen(text) - 1, sizeof text - strlen(text), ", \"hybrid_override_pattern\": \"%.*s\"}",
+                 (int)t->layers, tiny_nemotron_pattern);
     tiny_write(m->folder, "config.json", text);
 }
 
@@ -515,9 +505,8 @@ static void write_shards(const maker *m)
         stop("memory");
     used = (size_t)snprintf(index, 128 * 1024, "{\"metadata\": {}, \"weight_map\": {");
     for (size_t i = 0; i < m->n; i++)
-        used += (size_t)snprintf(index + used, 128 * 1024 - used,
-                                 "%s\"%s\": \"model-0000%d-of-00002.safetensors\"", i ? ", " : "",
-                                 m->tensors[i].name, i < half ? 1 : 2);
+        used += (size_t)snprintf(index + used, 128 * 1024 - used, "%s\"%s\": \"model-0000%d-of-00002.safetensors\"",
+                                 i ? ", " : "", m->tensors[i].name, i < half ? 1 : 2);
     snprintf(index + used, 128 * 1024 - used, "}}");
     tiny_write(m->folder, "model.safetensors.index.json", index);
     free(index);
@@ -547,8 +536,7 @@ char *tiny_model_make(const tiny_model *t)
         m->t.inner = (m->t.inner + 31) / 32 * 32;
     m->folder = tiny_folder();
     bool nemotron = is(m, "nemotron_h");
-    add(m, nemotron ? "model.embeddings.weight" : "model.embed_tokens.weight", m->t.vocab,
-        m->t.hidden, 0.5f, 0);
+    add(m, nemotron ? "model.embeddings.weight" : "model.embed_tokens.weight", m->t.vocab, m->t.hidden, 0.5f, 0);
     for (size_t i = 0; i < m->t.layers; i++)
         add_layer(m, i);
     add(m, nemotron ? "model.norm_f.weight" : "model.norm.weight", m->t.hidden, 0, 0.1f, 1);

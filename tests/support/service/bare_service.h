@@ -31,8 +31,7 @@ static inline void bare_open(tke_service *svc, const char *store)
     bare_now_ms = 1000;
     *svc = (tke_service){ .clock = &clock, .epoch = 3 };
     pthread_mutex_init(&svc->lock, NULL);
-    assert_true(tkc_cond_init(&svc->work, &err) && tkc_cond_init(&svc->idle, &err) &&
-                tkc_cond_init(&svc->timer, &err));
+    assert_true(tkc_cond_init(&svc->work, &err) && tkc_cond_init(&svc->idle, &err) && tkc_cond_init(&svc->timer, &err));
     svc->set.max_queued_bytes = 1 << 20;
     assert_true(tke_parts_open(svc, &err));
     svc->store = tke_store_open(NULL, &silent, store, &err);

@@ -67,9 +67,8 @@ static inline bool gate_microbatch(tke_device_trainer *t, const tke_microbatch *
     return gate_pass(err) && gate.own->microbatch_run(t, m, err);
 }
 
-static inline bool gate_adam(tke_device *d, const tke_adam *how, size_t n, const tke_block *g,
-                             tke_block *theta, tke_block *m, tke_block *v, double *moved,
-                             tinkc_error *err)
+static inline bool gate_adam(tke_device *d, const tke_adam *how, size_t n, const tke_block *g, tke_block *theta,
+                             tke_block *m, tke_block *v, double *moved, tinkc_error *err)
 {
     return gate_pass(err) && gate.own->adam(d, how, n, g, theta, m, v, moved, err);
 }
@@ -110,8 +109,7 @@ static inline void gate_block_free(tke_device *d, tke_block *b)
     gate.own->block_free(d, gate_gone(b));
 }
 
-static inline tke_device_trainer *gate_trainer(tke_device_model *m,
-                                               const tke_device_trainer_options *o,
+static inline tke_device_trainer *gate_trainer(tke_device_model *m, const tke_device_trainer_options *o,
                                                tinkc_error *err)
 {
     return gate_made(gate.own->trainer_new(m, o, err));
@@ -122,8 +120,7 @@ static inline void gate_trainer_free(tke_device_trainer *t)
     gate.own->trainer_free(gate_gone(t));
 }
 
-static inline tke_device_sampler *gate_sampler(tke_device_model *m,
-                                               const tke_device_sampler_options *o,
+static inline tke_device_sampler *gate_sampler(tke_device_model *m, const tke_device_sampler_options *o,
                                                tinkc_error *err)
 {
     return gate_made(gate.own->sampler_new(m, o, err));

@@ -55,8 +55,7 @@ static struct MHD_Response *from_buffer(size_t size, void *buffer, enum MHD_Resp
     return &made;
 }
 
-static struct MHD_Response *from_callback(uint64_t size, size_t block,
-                                          MHD_ContentReaderCallback reader, void *user,
+static struct MHD_Response *from_callback(uint64_t size, size_t block, MHD_ContentReaderCallback reader, void *user,
                                           MHD_ContentReaderFreeCallback end)
 {
     (void)block;

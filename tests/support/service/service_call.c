@@ -56,23 +56,18 @@ static void on_fail(tinkc_reply *r, int32_t code, const char *message)
 
 const char *service_base_url = "";
 
-answer service_call(const tinkc_transport *t, const char *method, const char *path,
-                    const char *const *headers, const void *body, size_t len)
+answer service_call(const tinkc_transport *t, const char *method, const char *path, const char *const *headers,
+                    const void *body, size_t len)
 {
     tinkc_error err = { 0 };
-    waiting w = { .reply = { .status = on_status,
-                             .header = on_header,
-                             .write = on_write,
-                             .end = on_end,
-                             .fail = on_fail } };
+    waiting w = { .reply = {
+                      .status = on_status, .header = on_header, .write = on_write, .end = on_end, .fail = on_fail } };
     pthread_mutex_init(&w.lock, NULL);
     assert_true(tkc_cond_init(&w.over, &err));
     tkc_buf_init(&w.got.body, NULL, TKC_BUF_NO_MAX);
-    const tinkc_request request = { .method = method,
-                                    .path = path,
-                                    .base_url = service_base_url,
-                                    .headers = headers,
-                                    .body = { body, len } };
+    const tinkc_request request = {
+        .method = method, .path = path, .base_url = service_base_url, .headers = headers, .body = { body, len }
+    };
     t->send(t->self, &request, &w.reply);
     int64_t deadline = tkc_deadline_ns(PATIENCE_MS);
     pthread_mutex_lock(&w.lock);
@@ -119,8 +114,8 @@ const char *hold(const char *text)
     return h->text;
 }
 
-const char *service_json(const tinkc_transport *t, int32_t status, const char *method,
-                         const char *path, const char *format, ...)
+const char *service_json(const tinkc_transport *t, int32_t status, const char *method, const char *path,
+                         const char *format, ...)
 {
     static const char *const headers[] = { "Content-Type", "application/json", NULL };
     tinkc_error err = { 0 };
@@ -132,8 +127,7 @@ const char *service_json(const tinkc_transport *t, int32_t status, const char *m
     assert_true(n >= 0);
     answer a = service_call(t, method, path, headers, body, (size_t)n);
     if (a.status != status)
-        fail_msg("%s %s %s: status %d, not %d: %s", method, path, body, (int)a.status, (int)status,
-                 a.body.data);
+        fail_msg("%s %s %s: status %d, not %d: %s", method, path, body, (int)a.status, (int)status, a.body.data);
     free(body);
     (void)err;
     const char *text = keep(a.body.data);
@@ -170,11 +164,9 @@ answer service_result(const tinkc_transport *t, const char *request_id, bool pro
     const char *const json[] = { "Accept", "application/json", NULL };
     const char *const pb[] = { "Accept", "application/x-protobuf", NULL };
     char body[300];
-    snprintf(body, sizeof body, "{\"request_id\":\"%s\",\"allow_metadata_only\":false}",
-             request_id);
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\",\"allow_metadata_only\":false}", request_id);
     for (;;) {
-        answer a = service_call(t, "POST", "/api/v1/retrieve_future", proto ? pb : json, body,
-                                strlen(body));
+        answer a = service_call(t, "POST", "/api/v1/retrieve_future", proto ? pb : json, body, strlen(body));
         if (a.status != 408)
             return a;
         answer_free(&a);
@@ -196,16 +188,14 @@ void service_wait_paused(const tinkc_transport *t, const char *request_id, const
     int64_t began = patience_now_ms();
     const char *said;
     do {
-        said = service_json(t, 408, "POST", "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}",
-                            request_id);
+        said = service_json(t, 408, "POST", "/api/v1/retrieve_future", "{\"request_id\":\"%s\"}", request_id);
         if (strstr(said, "paused_capacity") && strstr(said, why))
             return;
     } while (patience_lasts(began));
     fail_msg("%s: not paused because \"%s\": %s", request_id, why, said);
 }
 
-void service_wait_failure(const tinkc_transport *t, const char *request_id, const char *category,
-                          const char *text)
+void service_wait_failure(const tinkc_transport *t, const char *request_id, const char *category, const char *text)
 {
     answer a = service_result(t, request_id, true);
     if (a.status != 200 || !strstr(a.body.data, "\"error\":"))
@@ -218,19 +208,18 @@ void service_wait_failure(const tinkc_transport *t, const char *request_id, cons
 
 const char *service_session(const tinkc_transport *t)
 {
-    return json_field(service_json(t, 200, "POST", "/api/v1/create_session",
-                                   "{\"tags\":[],\"sdk_version\":\"t\"}"),
+    return json_field(service_json(t, 200, "POST", "/api/v1/create_session", "{\"tags\":[],\"sdk_version\":\"t\"}"),
                       "session_id");
 }
 
-const char *service_model(const tinkc_transport *t, const char *session, int number,
-                          const char *base, int rank, int seed)
+const char *service_model(const tinkc_transport *t, const char *session, int number, const char *base, int rank,
+                          int seed)
 {
-    const char *promise = service_json(
-        t, 200, "POST", "/api/v1/create_model",
-        "{\"session_id\":\"%s\",\"model_seq_id\":%d,\"base_model\":\"%s\",\"lora_config\":"
-        "{\"rank\":%d,\"seed\":%d}}",
-        session, number, base, rank, seed);
+    const char *promise =
+        service_json(t, 200, "POST", "/api/v1/create_model",
+                     "{\"session_id\":\"%s\",\"model_seq_id\":%d,\"base_model\":\"%s\",\"lora_config\":"
+                     "{\"rank\":%d,\"seed\":%d}}",
+                     session, number, base, rank, seed);
     return json_field(service_wait(t, json_field(promise, "request_id")), "model_id");
 }
 
@@ -244,44 +233,40 @@ static void add_numbers(tkc_buf *b, const int *tokens, size_t n, const char *one
             tkc_buf_printf(b, &err, "%s%d", i ? "," : "", tokens[i]);
 }
 
-const char *service_pass(const tinkc_transport *t, const char *model, int64_t seq,
-                         const int *tokens, size_t n, bool forward)
+const char *service_pass(const tinkc_transport *t, const char *model, int64_t seq, const int *tokens, size_t n,
+                         bool forward)
 {
     tinkc_error err = { 0 };
     tkc_buf b;
     tkc_buf_init(&b, NULL, TKC_BUF_NO_MAX);
-    tkc_buf_printf(
-        &b, &err,
-        "{\"model_id\":\"%s\",\"seq_id\":%lld,\"%s\":{\"loss_fn\":\"cross_entropy\","
-        "\"data\":[{\"model_input\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[",
-        model, (long long)seq, forward ? "forward_input" : "forward_backward_input");
+    tkc_buf_printf(&b, &err,
+                   "{\"model_id\":\"%s\",\"seq_id\":%lld,\"%s\":{\"loss_fn\":\"cross_entropy\","
+                   "\"data\":[{\"model_input\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[",
+                   model, (long long)seq, forward ? "forward_input" : "forward_backward_input");
     add_numbers(&b, tokens, n - 1, NULL);
-    tkc_buf_cstr(&b, "]}]},\"loss_fn_inputs\":{\"target_tokens\":{\"dtype\":\"int64\",\"data\":[",
-                 &err);
+    tkc_buf_cstr(&b, "]}]},\"loss_fn_inputs\":{\"target_tokens\":{\"dtype\":\"int64\",\"data\":[", &err);
     add_numbers(&b, tokens + 1, n - 1, NULL);
     tkc_buf_cstr(&b, "]},\"weights\":{\"dtype\":\"float32\",\"data\":[", &err);
     add_numbers(&b, NULL, n - 1, "1");
     tkc_buf_cstr(&b, "]}}}]}}", &err);
     tkc_buf_terminate(&b, &err);
-    const char *promise = service_json(
-        t, 200, "POST", forward ? "/api/v1/forward" : "/api/v1/forward_backward", "%s", b.data);
+    const char *promise =
+        service_json(t, 200, "POST", forward ? "/api/v1/forward" : "/api/v1/forward_backward", "%s", b.data);
     tkc_buf_free(&b);
     return json_field(promise, "request_id");
 }
 
 const char *service_step(const tinkc_transport *t, const char *model, int64_t seq, double lr)
 {
-    return json_field(
-        service_json(t, 200, "POST", "/api/v1/optim_step",
-                     "{\"model_id\":\"%s\",\"seq_id\":%lld,\"adam_params\":{\"learning_rate\":%.9g,"
-                     "\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-8,\"weight_decay\":0.0,"
-                     "\"grad_clip_norm\":0.0}}",
-                     model, (long long)seq, lr),
-        "request_id");
+    return json_field(service_json(t, 200, "POST", "/api/v1/optim_step",
+                                   "{\"model_id\":\"%s\",\"seq_id\":%lld,\"adam_params\":{\"learning_rate\":%.9g,"
+                                   "\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-8,\"weight_decay\":0.0,"
+                                   "\"grad_clip_norm\":0.0}}",
+                                   model, (long long)seq, lr),
+                      "request_id");
 }
 
-double service_loss(const tinkc_transport *t, const char *model, int64_t seq, const int *tokens,
-                    size_t n)
+double service_loss(const tinkc_transport *t, const char *model, int64_t seq, const int *tokens, size_t n)
 {
     return json_number(service_wait(t, service_pass(t, model, seq, tokens, n, true)), "loss:sum");
 }

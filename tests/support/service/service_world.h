@@ -28,20 +28,16 @@ static inline int teardown(void **state)
 }
 
 /* Without a model. */
-static inline tinkc_engine *world_open_bare(const char *store, int32_t durability,
-                                            const char *const *settings)
+static inline tinkc_engine *world_open_bare(const char *store, int32_t durability, const char *const *settings)
 {
     tinkc_error err = { 0 };
     tinkc_engine *engine = tinkc_engine_new(
-        &(tinkc_engine_options){
-            .threads = 1, .store = store, .durability = durability, .settings = settings },
-        &err);
+        &(tinkc_engine_options){ .threads = 1, .store = store, .durability = durability, .settings = settings }, &err);
     assert_ok(err);
     return engine;
 }
 
-static inline tinkc_engine *world_open(const char *store, int32_t durability,
-                                       const char *const *settings)
+static inline tinkc_engine *world_open(const char *store, int32_t durability, const char *const *settings)
 {
     tinkc_error err = { 0 };
     tinkc_engine *engine = world_open_bare(store, durability, settings);
@@ -56,8 +52,7 @@ static inline char *copy_store(const char *store)
     char *copy = tiny_folder();
     char command[700];
     int bad = 1;
-    snprintf(command, sizeof command,
-             "rm -rf '%s' && mkdir '%s' && cp -r '%s'/. '%s'/ && rm -f '%s/lock'", copy, copy,
+    snprintf(command, sizeof command, "rm -rf '%s' && mkdir '%s' && cp -r '%s'/. '%s'/ && rm -f '%s/lock'", copy, copy,
              store, copy, copy);
     for (int tries = 0; bad && tries < 20; tries++)
         bad = system(command);
@@ -87,12 +82,11 @@ static inline double undisturbed(int steps)
 }
 
 /* A request of a model's sequence; `rest` follows its number. The request id. */
-static inline const char *post(const tinkc_transport *t, const char *path, const char *model,
-                               int64_t seq, const char *rest)
+static inline const char *post(const tinkc_transport *t, const char *path, const char *model, int64_t seq,
+                               const char *rest)
 {
     const char *promise =
-        service_json(t, 200, "POST", path, "{\"model_id\":\"%s\",\"seq_id\":%lld%s}", model,
-                     (long long)seq, rest);
+        service_json(t, 200, "POST", path, "{\"model_id\":\"%s\",\"seq_id\":%lld%s}", model, (long long)seq, rest);
     return hold(json_field(promise, "request_id"));
 }
 

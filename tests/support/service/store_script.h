@@ -16,21 +16,7 @@
 
 /* ---- the script ---- */
 
-enum {
-    SESSION,
-    MODEL,
-    PASS,
-    STEP,
-    SAVE,
-    SAMPLER,
-    EPHEMERAL,
-    FLUSH,
-    DELETE,
-    PUBLISH,
-    LOAD,
-    SECOND,
-    RESTART
-};
+enum { SESSION, MODEL, PASS, STEP, SAVE, SAMPLER, EPHEMERAL, FLUSH, DELETE, PUBLISH, LOAD, SECOND, RESTART };
 
 typedef struct action {
     int kind;
@@ -57,8 +43,7 @@ static const char *session, *model, *second, *sampler; /* as the client knows th
 
 static char said[4000]; /* the last answer, or why there is none */
 
-static inline bool call(const tinkc_transport *t, const char *method, const char *path,
-                        const char *body)
+static inline bool call(const tinkc_transport *t, const char *method, const char *path, const char *body)
 {
     static const char *const headers[] = { "Content-Type", "application/json", NULL };
     answer a = service_call(t, method, path, headers, body, strlen(body));
@@ -92,21 +77,19 @@ static inline bool promise(const tinkc_transport *t, const char *path, const cha
 static inline bool pass(const tinkc_transport *t, const char *of, int seq, bool forward)
 {
     char body[900];
-    snprintf(
-        body, sizeof body,
-        "{\"model_id\":\"%s\",\"seq_id\":%d,\"%s\":{\"loss_fn\":\"cross_entropy\",\"data\":[{"
-        "\"model_input\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,5,9,13,17,21,"
-        "25]}]},\"loss_fn_inputs\":{\"target_tokens\":{\"dtype\":\"int64\",\"data\":[5,9,13,17,"
-        "21,25,29]},\"weights\":{\"dtype\":\"float32\",\"data\":[1,1,1,1,1,1,1]}}}]}}",
-        of, seq, forward ? "forward_input" : "forward_backward_input");
+    snprintf(body, sizeof body,
+             "{\"model_id\":\"%s\",\"seq_id\":%d,\"%s\":{\"loss_fn\":\"cross_entropy\",\"data\":[{"
+             "\"model_input\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,5,9,13,17,21,"
+             "25]}]},\"loss_fn_inputs\":{\"target_tokens\":{\"dtype\":\"int64\",\"data\":[5,9,13,17,"
+             "21,25,29]},\"weights\":{\"dtype\":\"float32\",\"data\":[1,1,1,1,1,1,1]}}}]}}",
+             of, seq, forward ? "forward_input" : "forward_backward_input");
     return promise(t, forward ? "/api/v1/forward" : "/api/v1/forward_backward", body);
 }
 
 /* NaN: it was refused. */
 static inline double loss(const tinkc_transport *t, const char *of, int seq)
 {
-    return pass(t, of, seq, true) && strstr(said, "\"loss:sum\":") ? json_number(said, "loss:sum")
-                                                                   : NAN;
+    return pass(t, of, seq, true) && strstr(said, "\"loss:sum\":") ? json_number(said, "loss:sum") : NAN;
 }
 
 /* Sends what an action says; sent again it is the same request. */
@@ -122,11 +105,10 @@ static inline bool act(tinkc_engine *engine, const action *a)
         session = field("session_id");
         return true;
     case MODEL:
-        snprintf(
-            body, sizeof body,
-            "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"tiny\",\"lora_config\":"
-            "{\"rank\":4,\"seed\":7}}",
-            session);
+        snprintf(body, sizeof body,
+                 "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"tiny\",\"lora_config\":"
+                 "{\"rank\":4,\"seed\":7}}",
+                 session);
         if (!promise(t, "/api/v1/create_model", body))
             return false;
         model = field("model_id");
@@ -140,18 +122,14 @@ static inline bool act(tinkc_engine *engine, const action *a)
                  model, a->seq);
         return promise(t, "/api/v1/optim_step", body);
     case SAVE:
-        snprintf(body, sizeof body,
-                 "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"x\",\"overwrite\":true}", model,
+        snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"x\",\"overwrite\":true}", model,
                  a->seq);
         return promise(t, "/api/v1/save_weights", body);
     case SAMPLER:
-        snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"y\"}", model,
-                 a->seq);
+        snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"y\"}", model, a->seq);
         return promise(t, "/api/v1/save_weights_for_sampler", body);
     case EPHEMERAL:
-        snprintf(body, sizeof body,
-                 "{\"model_id\":\"%s\",\"seq_id\":%d,\"sampling_session_seq_id\":0}", model,
-                 a->seq);
+        snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":%d,\"sampling_session_seq_id\":0}", model, a->seq);
         if (!promise(t, "/api/v1/save_weights_for_sampler", body))
             return false;
         sampler = field("sampling_session_id");
@@ -159,12 +137,10 @@ static inline bool act(tinkc_engine *engine, const action *a)
     case FLUSH:
         return tinkc_engine_flush(engine, 60000, &err);
     case DELETE:
-        snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/sampler_weights/y",
-                 model);
+        snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/sampler_weights/y", model);
         return call(t, "DELETE", path, "");
     case PUBLISH:
-        snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/x/publish",
-                 model);
+        snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/x/publish", model);
         return call(t, "POST", path, "");
     case LOAD:
         snprintf(body, sizeof body,
@@ -340,11 +316,10 @@ static inline void check_others(const tinkc_transport *t, int n)
         must(same(loss(t, second, 1), 4), "a model made from a checkpoint is gone");
     if (!answered(EPHEMERAL, n) || durability == TINKC_DURABILITY_CHECKPOINT)
         return;
-    snprintf(
-        body, sizeof body,
-        "{\"sampling_session_id\":\"%s\",\"seq_id\":0,\"prompt\":{\"chunks\":[{\"type\":"
-        "\"encoded_text\",\"tokens\":[1,5]}]},\"sampling_params\":{\"max_tokens\":2,\"seed\":3}}",
-        sampler);
+    snprintf(body, sizeof body,
+             "{\"sampling_session_id\":\"%s\",\"seq_id\":0,\"prompt\":{\"chunks\":[{\"type\":"
+             "\"encoded_text\",\"tokens\":[1,5]}]},\"sampling_params\":{\"max_tokens\":2,\"seed\":3}}",
+             sampler);
     must(promise(t, "/api/v1/asample", body), "an ephemeral sampler is gone");
 }
 
@@ -364,9 +339,7 @@ static inline void check_state(char *store, int n)
     (void)tinkc_store_check(store, NULL, on_finding, before, &err);
     err = (tinkc_error){ 0 };
     tinkc_engine *engine = tinkc_engine_new(
-        &(tinkc_engine_options){
-            .threads = 1, .store = store, .durability = durability, .settings = settings },
-        &err);
+        &(tinkc_engine_options){ .threads = 1, .store = store, .durability = durability, .settings = settings }, &err);
     if (!engine) {
         snprintf(said, sizeof said, "%.500s", err.message);
         violation("the store does not open");
@@ -374,8 +347,7 @@ static inline void check_state(char *store, int n)
     }
     assert_true(tinkc_engine_add_model(engine, "tiny", model_folder, &err));
     const tinkc_transport *t = tinkc_engine_transport(engine);
-    if (n < N_ACTIONS &&
-        script[n].kind == SAVE) /* a name that is saved again is not listed meanwhile */
+    if (n < N_ACTIONS && script[n].kind == SAVE) /* a name that is saved again is not listed meanwhile */
         (void)act(engine, &script[n]);
     check_rows(t, n);
     if (answered(MODEL, n)) {

@@ -275,8 +275,7 @@ TEST(buffers_gather_bytes)
     tkc_buf_u64(&b, 0, &err);
     tkc_buf_u64(&b, UINT64_MAX, &err);
     tkc_buf_printf(&b, &err, "%05.1f", 2.25);
-    assert_string_equal(tkc_buf_terminate(&b, &err),
-                        "abcd-9223372036854775808018446744073709551615002.2");
+    assert_string_equal(tkc_buf_terminate(&b, &err), "abcd-9223372036854775808018446744073709551615002.2");
     size_t cap = b.cap;
     tkc_buf_clear(&b);
     assert_true(b.len == 0 && b.cap == cap);

@@ -432,7 +432,9 @@ TEST(vector_units_are_named_where_the_processor_has_them)
     static const struct {
         uint32_t bit;
         const char *name;
-    } units[] = { { TKC_HAS_AVX2, " avx2" }, { TKC_HAS_AVX512, " avx512" }, { TKC_HAS_NEON, " neon" }, { TKC_HAS_BF16, " bf16" } };
+    } units[] = {
+        { TKC_HAS_AVX2, " avx2" }, { TKC_HAS_AVX512, " avx512" }, { TKC_HAS_NEON, " neon" }, { TKC_HAS_BF16, " bf16" }
+    };
     char text[64];
     tkc_vector_units(text, sizeof text);
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)

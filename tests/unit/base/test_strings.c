@@ -316,9 +316,8 @@ TEST(decimals_are_read_as_the_c_library_does)
 
 TEST(malformed_numbers_are_refused)
 {
-    static const char *const bad[] = { "",    "-",   ".5",   "5.",   "1e",  "1e+",
-                                       "+1",  "01",  "0x10", "1 ",   " 1",  "1_0",
-                                       "inf", "nan", "--1",  "1.e5", "1,5", "-01" };
+    static const char *const bad[] = { "",   "-",  ".5",  "5.",  "1e",  "1e+", "+1",   "01",  "0x10",
+                                       "1 ", " 1", "1_0", "inf", "nan", "--1", "1.e5", "1,5", "-01" };
     double value;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (tkc_parse_double(tkc_str(bad[i]), false, &value))
@@ -347,8 +346,7 @@ TEST(a_locale_with_commas_changes_nothing)
     bool set = setlocale(LC_ALL, "de_DE.UTF-8") || setlocale(LC_ALL, "fr_FR.UTF-8");
     tkc_format_double(0.30000000000000004, text);
     bool same = strcmp(text, "0.30000000000000004") == 0;
-    bool read = tkc_parse_double(tkc_str("0.30000000000000004"), false, &value) &&
-                value == 0.30000000000000004;
+    bool read = tkc_parse_double(tkc_str("0.30000000000000004"), false, &value) && value == 0.30000000000000004;
     setlocale(LC_ALL, "C");
     assert_true(same && read);
     if (!set)
@@ -499,12 +497,7 @@ TEST(json_of_the_wrong_kind_is_an_error)
     for (int k = 0; k < 7; k++) {
         tinkc_error err = { 0 };
         tkc_json j;
-        tkc_json_open(&j,
-                      tkc_str(k == 6   ? "1.5"
-                              : k == 0 ? "1"
-                              : k == 1 ? "[]"
-                                       : "\"x\""),
-                      &arena, &err);
+        tkc_json_open(&j, tkc_str(k == 6 ? "1.5" : k == 0 ? "1" : k == 1 ? "[]" : "\"x\""), &arena, &err);
         j.code = TINKC_E_UNPROCESSABLE;
         switch (k) {
         case 0:
@@ -542,8 +535,7 @@ TEST(number_arrays_are_read_at_once)
     const int32_t want[] = { 1, -2, 3, 4, 5, INT32_MAX, INT32_MIN };
     assert_int_equal(a.len, 7);
     assert_memory_equal(a.data, want, sizeof want);
-    tkc_json_open(&j, tkc_str("[-9223372036854775808,9223372036854775807,123456789012345678,0]"),
-                  &arena, &err);
+    tkc_json_open(&j, tkc_str("[-9223372036854775808,9223372036854775807,123456789012345678,0]"), &arena, &err);
     tinkc_i64s b = tkc_json_i64s(&j);
     assert_true(tkc_json_close(&j));
     assert_true(b.len == 4 && b.data[0] == INT64_MIN && b.data[1] == INT64_MAX);
@@ -614,10 +606,9 @@ TEST(json_is_written_compactly)
     tkc_jsonw_str(&w, (tinkc_str){ NULL, 0 });
     tkc_jsonw_end(&w);
     assert_ok(err);
-    assert_str(
-        tkc_buf_view(&out),
-        "{\"s\\\"\":\"\\u0000\\u001f\\b\\t\\n\\f\\r\\u000b\\\"\\\\/\x7F\xE2\x82\xAC\",\"n\":"
-        "null,\"a\":[-9223372036854775808,18446744073709551615,0.1,0.7,true,{ },[]],\"e\":\"\"}");
+    assert_str(tkc_buf_view(&out),
+               "{\"s\\\"\":\"\\u0000\\u001f\\b\\t\\n\\f\\r\\u000b\\\"\\\\/\x7F\xE2\x82\xAC\",\"n\":"
+               "null,\"a\":[-9223372036854775808,18446744073709551615,0.1,0.7,true,{ },[]],\"e\":\"\"}");
     tkc_jsonw_open(&w, &out, &err); /* one writer, one value */
     tkc_jsonw_double(&w, NAN);
     assert_int_equal(err.code, TINKC_E_ARGUMENT);

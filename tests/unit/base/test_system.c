@@ -145,8 +145,7 @@ TEST(secrets_are_redacted)
         { "https://h/x?token=s3cret&a=b", "https://h/x?token=******&a=b" },
         { "?X-Amz-Signature=00ff&X=1", "?X-Amz-Signature=****&X=1" },
         { "api_key=k tml-z", "api_key=* tml-*" },
-        { "CF-Access-Client-Secret: 0123456789abcdef.",
-          "CF-Access-Client-Secret: *****************" },
+        { "CF-Access-Client-Secret: 0123456789abcdef.", "CF-Access-Client-Secret: *****************" },
         { "{\"cf-access-client-secret\": \"0123456789abcdef\"}",
           "{\"cf-access-client-secret\": \"****************\"}" },
         { "client_secret=0123456789abcdef&a", "client_secret=****************&a" },
@@ -210,8 +209,7 @@ TEST(repeated_warnings_are_held_back)
     assert_false(tkc_log_gate_pass(&gate, 60999, 60000, &held));
     assert_true(tkc_log_gate_pass(&gate, 61000, 60000, &held) && held == 2);
     assert_false(tkc_log_gate_pass(&gate, 61001, 60000, &held));
-    assert_true(tkc_log_gate_pass(&gate, 121000, 60000, &held) &&
-                held == 1); /* since the last one */
+    assert_true(tkc_log_gate_pass(&gate, 121000, 60000, &held) && held == 1); /* since the last one */
 }
 
 /* What is left of a minute is at most a minute, in the unit that it was given in. */
@@ -286,8 +284,7 @@ TEST_WITH(what_is_no_file_is_refused_at_once, make_folder, remove_folder)
     assert_null(tkc_read_file(&arena, tkc_path_join(&arena, folder, "none", &err), 100, &err).data);
     assert_non_null(strstr(err.message, "No such file"));
     err = (tinkc_error){ 0 };
-    assert_false(
-        tkc_write_file(tkc_path_join(&arena, folder, "no/such", &err), "x", 1, 0600, &err));
+    assert_false(tkc_write_file(tkc_path_join(&arena, folder, "no/such", &err), "x", 1, 0600, &err));
     assert_int_equal(err.code, TINKC_E_FILE);
     err = (tinkc_error){ 0 };
     tkc_mapping map;
@@ -455,7 +452,6 @@ TEST(libraries_are_opened_by_name)
     assert_false(tkc_dl_load(names, bad, &table, &err));
     assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
     err = (tinkc_error){ 0 };
-    assert_false(
-        tkc_dl_load((const char *const[]){ "libnot-there.so.9", NULL }, good, &table, &err));
+    assert_false(tkc_dl_load((const char *const[]){ "libnot-there.so.9", NULL }, good, &table, &err));
     assert_non_null(strstr(err.message, "libnot-there"));
 }

@@ -184,8 +184,8 @@ TEST_WITH(a_question_is_asked_until_it_is_answered, open_terminal, close_termina
         type(rows[i].typed);
         if (rows[i].typed[0] != '\004') { /* wait for the echo: it comes first */
             char seen[100], echo[100];
-            (void)snprintf(echo, sizeof echo, "%.*s",
-                           (int)(strstr(rows[i].seen, "Sure?") - rows[i].seen), rows[i].seen);
+            (void)snprintf(echo, sizeof echo, "%.*s", (int)(strstr(rows[i].seen, "Sure?") - rows[i].seen),
+                           rows[i].seen);
             see(echo, seen, sizeof seen);
         }
         sit_down();

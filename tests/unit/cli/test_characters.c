@@ -98,8 +98,8 @@ TEST(a_mistyped_name_finds_the_nearest)
     for (size_t i = 0; i < N(rows); i++) {
         const char *near = cli_nearest(rows[i].typed, names, N(names));
         if (!near != !rows[i].nearest || (near && strcmp(near, rows[i].nearest) != 0))
-            fail_msg("%s: wanted %s, is %s", rows[i].typed,
-                     rows[i].nearest ? rows[i].nearest : "none", near ? near : "none");
+            fail_msg("%s: wanted %s, is %s", rows[i].typed, rows[i].nearest ? rows[i].nearest : "none",
+                     near ? near : "none");
     }
     assert_null(cli_nearest("run", names, 0));
 }

@@ -36,8 +36,8 @@ static tinkc_hub *scripted_hub(const tinkc_hub_options *o, tinkc_error *err)
 
 static int begin(void **state)
 {
-    static const char *const names[] = { "TINKER_API_KEY", "TINKER_BASE_URL",
-                                         "TINKER_CREDENTIAL_CMD", "TINKER_TELEMETRY" };
+    static const char *const names[] = { "TINKER_API_KEY", "TINKER_BASE_URL", "TINKER_CREDENTIAL_CMD",
+                                         "TINKER_TELEMETRY" };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
@@ -51,8 +51,7 @@ static void connect_with(const char *noun, const char *verb, const char *const *
     app = (cli_app){ .command = cli_find(noun, verb), .deadline_ms = INT64_MAX };
     assert_non_null(app.command);
     for (; given && *given; given += 2)
-        assert_int_equal(
-            cli_give_value(&app, given[0], strdup(given[1]), CLI_FROM_LINE, "command line"), 0);
+        assert_int_equal(cli_give_value(&app, given[0], strdup(given[1]), CLI_FROM_LINE, "command line"), 0);
     hold_output();
     assert_true(cli_connect(&app) != 0);
     char *said = release_output();
@@ -76,9 +75,8 @@ TEST(each_command_retries_for_its_time)
                   { "sample", NULL, "0.5", 500, 1, false },     { "sample", NULL, "0", TINKC_ZERO, 1, true } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         connect_with(cases[i].noun, cases[i].verb,
-                     cases[i].retry_for
-                         ? GIVEN("base-url", "http://x", "retry-for", cases[i].retry_for)
-                         : GIVEN("base-url", "http://x"));
+                     cases[i].retry_for ? GIVEN("base-url", "http://x", "retry-for", cases[i].retry_for)
+                                        : GIVEN("base-url", "http://x"));
         assert_int_equal(seen.retry_window_ms, cases[i].window_ms);
         assert_int_equal(app.retry_window_ms, cases[i].window_ms);
         assert_int_equal(seen.billing_pause_ms, cases[i].window_ms);
@@ -113,11 +111,8 @@ TEST(who_and_where)
     assert_string_equal(seen.user_agent, "tinkc-cli/" TINKC_VERSION);
     assert_true(seen.log_user == &app && seen.log && !seen.transport && !seen.unix_socket);
     cli_parse_free(&app);
-    static const int32_t levels[] = { TINKC_LOG_ERROR, TINKC_LOG_INFO, TINKC_LOG_DEBUG,
-                                      TINKC_LOG_DEBUG };
-    app = (cli_app){ .command = cli_find("run", "list"),
-                     .deadline_ms = INT64_MAX,
-                     .session_metadata = metadata };
+    static const int32_t levels[] = { TINKC_LOG_ERROR, TINKC_LOG_INFO, TINKC_LOG_DEBUG, TINKC_LOG_DEBUG };
+    app = (cli_app){ .command = cli_find("run", "list"), .deadline_ms = INT64_MAX, .session_metadata = metadata };
     for (int i = 0; i < 4; i++) {
         app.verbose = i;
         fill_options(&app, &o);
@@ -152,8 +147,7 @@ TEST(options_of_a_hub_come_before_settings)
     assert_null(cli_hub_open(&app, &err));
     assert_true(!hub.offline && !hub.no_retries && hub.retry_window_ms == 120000);
     assert_string_equal(hub.token, "hf_kept");
-    assert_int_equal(cli_give_value(&app, "retry-for", strdup("0"), CLI_FROM_LINE, "command line"),
-                     0);
+    assert_int_equal(cli_give_value(&app, "retry-for", strdup("0"), CLI_FROM_LINE, "command line"), 0);
     assert_int_equal(cli_give_value(&app, "jobs", strdup("3"), CLI_FROM_LINE, "command line"), 0);
     assert_null(cli_hub_open_as(&app, "hf_given", &err));
     assert_true(hub.no_retries && hub.retry_window_ms == 0 && hub.jobs == 3);

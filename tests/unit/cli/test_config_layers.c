@@ -16,8 +16,8 @@ enum { PROJECT, USER, CREDENTIALS, SYSTEM };
 static char place[] = "/tmp/tinkc-settings-XXXXXX";
 static char *start; /* where the test was started */
 
-static const char *const paths[] = { "project/.tinkc.toml", "user/tinkc/config.toml",
-                                     "user/tinkc/credentials.toml", "system/tinkc/config.toml" };
+static const char *const paths[] = { "project/.tinkc.toml", "user/tinkc/config.toml", "user/tinkc/credentials.toml",
+                                     "system/tinkc/config.toml" };
 
 static void in_place(const char *path, char out[200])
 {
@@ -49,8 +49,7 @@ static int make_place(void **state)
 
 static int remove_place(void **state)
 {
-    static const char *const folders[] = { "project/below", "project",      "user/tinkc",
-                                           "user",          "system/tinkc", "system" };
+    static const char *const folders[] = { "project/below", "project", "user/tinkc", "user", "system/tinkc", "system" };
     char path[200];
     (void)state;
     for (size_t i = 0; i < N(folders); i++) {
@@ -160,31 +159,26 @@ static void put_case(int layer, const char *text)
 TEST_WITH(what_is_read, open_sheet, close_sheet)
 {
     static const char *const texts[] = {
-        "", "\n\n", "# only\n", "model = \"x\"", "model = 'x\\y'",
-        "model = \"a\\tb\\n\\\"c\\\\d\\b\\f\\r\"\n", "\xEF\xBB\xBFmodel = \"bom\"\n",
-        "\xEF\xBB=1\n", "\"model\" = \"quoted key\"\n", "'model' = 1\n",
+        "", "\n\n", "# only\n", "model = \"x\"", "model = 'x\\y'", "model = \"a\\tb\\n\\\"c\\\\d\\b\\f\\r\"\n",
+        "\xEF\xBB\xBFmodel = \"bom\"\n", "\xEF\xBB=1\n", "\"model\" = \"quoted key\"\n", "'model' = 1\n",
         "profile . default . model = \"dotted\"\n", "[ profile.\"default\" ]\nmodel = \"q\"\n",
-        "\t[defaults]\t# c\n  model=\"d\"\r\n# c\r\n\r\n",
-        "columns = [\"a\", \"b\",\n \"c\"]\nmodel = \"after\"\n", "columns = []\n",
-        "columns = [ ]\n", "columns = [1, true]\n", "columns = [1\n,\n2\n]\ncolor = \"never\"\n",
-        "columns = [1,]\n", "telemetry = true\ntimeout = 5\n", "telemetry = false # no\n",
-        "timeout = 5# no\n", "timeout = 5 \n", "timeout = 5\t\r\n", "model = \"\"\n",
-        "model = ''\n", "model = \"a#b\"#c\n", "model = \"\xc3\xa9\"\n", "a_b-C9 = 1\n",
-        "share_store = true\nretry_for = \"5m\"\n",
+        "\t[defaults]\t# c\n  model=\"d\"\r\n# c\r\n\r\n", "columns = [\"a\", \"b\",\n \"c\"]\nmodel = \"after\"\n",
+        "columns = []\n", "columns = [ ]\n", "columns = [1, true]\n", "columns = [1\n,\n2\n]\ncolor = \"never\"\n",
+        "columns = [1,]\n", "telemetry = true\ntimeout = 5\n", "telemetry = false # no\n", "timeout = 5# no\n",
+        "timeout = 5 \n", "timeout = 5\t\r\n", "model = \"\"\n", "model = ''\n", "model = \"a#b\"#c\n",
+        "model = \"\xc3\xa9\"\n", "a_b-C9 = 1\n", "share_store = true\nretry_for = \"5m\"\n",
         "time = \"iso\"\nproject_id = \"p\"\nrenderer = \"r\"\nformat = \"csv\"\n",
         "current_profile = \"w\"\n[profile.w]\nmodel = \"1\"\n[profile.w.x]\nmodel = \"2\"\n",
         /* values and names */
-        "telemetry = 7\n",
-        "telemetry = 7\nmodle = 1\ncolor = \"x\"\n", "share_store = \"yes\"\n", "retry_for = \"soon\"\n", "format = \"x\"\n",
-        "color = \"x\"\n", "time = \"x\"\n", "api_key = \"tml-x\"\n",
-        "[profile.a]\nhf_token = \"x\"\n", "credential_cmd = \"x\"\n",
-        "cf_access_client_secret = \"x\"\n", "cf_access_client_id = \"x\"\n", "modle = \"x\"\n",
-        "curent_profile = \"x\"\n", "x.y = 1\n", "defaults.x = 1\n", "profile.x = 1\n",
-        "profile = \"x\"\n", "run.list.limit = 2\n", "\n\n[run.list]\nlimit = -2\n",
-        "train.sft.lora_rank = \"x\"\n", "train.sft.learning_rate = \"x\"\n",
-        "train.sft.learning_rate = 1\n", "train.sft.lora-rank = 8\n", "train.sft.lora_ran = 8\n",
-        "train.sft.lora_rankk = 8\n", "train.sf.lora_rank = 8\n", "chat.system = \"s\"\n",
-        "chat.x = \"s\"\n", "[x]\ny = 1\n", "train.sft = 1\n", "retry_for_ = 1\n"
+        "telemetry = 7\n", "telemetry = 7\nmodle = 1\ncolor = \"x\"\n", "share_store = \"yes\"\n",
+        "retry_for = \"soon\"\n", "format = \"x\"\n", "color = \"x\"\n", "time = \"x\"\n", "api_key = \"tml-x\"\n",
+        "[profile.a]\nhf_token = \"x\"\n", "credential_cmd = \"x\"\n", "cf_access_client_secret = \"x\"\n",
+        "cf_access_client_id = \"x\"\n", "modle = \"x\"\n", "curent_profile = \"x\"\n", "x.y = 1\n", "defaults.x = 1\n",
+        "profile.x = 1\n", "profile = \"x\"\n", "run.list.limit = 2\n", "\n\n[run.list]\nlimit = -2\n",
+        "train.sft.lora_rank = \"x\"\n", "train.sft.learning_rate = \"x\"\n", "train.sft.learning_rate = 1\n",
+        "train.sft.lora-rank = 8\n", "train.sft.lora_ran = 8\n", "train.sft.lora_rankk = 8\n",
+        "train.sf.lora_rank = 8\n", "chat.system = \"s\"\n", "chat.x = \"s\"\n", "[x]\ny = 1\n", "train.sft = 1\n",
+        "retry_for_ = 1\n"
     };
     for (size_t i = 0; i < N(texts); i++)
         put_case(USER, texts[i]);
@@ -209,10 +203,9 @@ TEST_WITH(what_is_read, open_sheet, close_sheet)
             put_file(USER, text);
             load(&app);
             put_file(USER, NULL);
-            const char *why =
-                app.config->n_findings ? strstr(app.config->findings[0].text, ":1: ") : "";
-            fprintf(sheet, "%d letters: %zu read, %zu wrong%.60s\n", longest[i].most + more,
-                    app.config->n_settings, app.config->n_findings, why ? why : " elsewhere");
+            const char *why = app.config->n_findings ? strstr(app.config->findings[0].text, ":1: ") : "";
+            fprintf(sheet, "%d letters: %zu read, %zu wrong%.60s\n", longest[i].most + more, app.config->n_settings,
+                    app.config->n_findings, why ? why : " elsewhere");
             cli_config_free(app.config);
         }
     compare("settings");
@@ -221,14 +214,38 @@ TEST_WITH(what_is_read, open_sheet, close_sheet)
 /* Reading ends where a file is broken. */
 TEST_WITH(what_cannot_be_read, open_sheet, close_sheet)
 {
-    static const char *const texts[] = {
-        "model", "model =", "model = \n", "model = x", "model = \"x", "model = 'x\ny'",
-        "model = \"x\\q\"", "model = \"x\\", "model = \"x\" y", "= 1", "[x", "[x\n]", "[]", "[a]b",
-        "a..b = 1", ".a = 1", "a. = 1", "columns = [1", "columns = [1 2]", "columns = [,]",
-        "columns = [\"a\" x]", "columns = [x]", "model = tru", "model = truee", "model = fals",
-        "timeout = 1x", "timeout = -", "\"\" = 1", "\"model = 1", "'a\nb' = 1", "model 1",
-        "color = \"never\"\nbad\nmodel = 1\n"
-    };
+    static const char *const texts[] = { "model",
+                                         "model =",
+                                         "model = \n",
+                                         "model = x",
+                                         "model = \"x",
+                                         "model = 'x\ny'",
+                                         "model = \"x\\q\"",
+                                         "model = \"x\\",
+                                         "model = \"x\" y",
+                                         "= 1",
+                                         "[x",
+                                         "[x\n]",
+                                         "[]",
+                                         "[a]b",
+                                         "a..b = 1",
+                                         ".a = 1",
+                                         "a. = 1",
+                                         "columns = [1",
+                                         "columns = [1 2]",
+                                         "columns = [,]",
+                                         "columns = [\"a\" x]",
+                                         "columns = [x]",
+                                         "model = tru",
+                                         "model = truee",
+                                         "model = fals",
+                                         "timeout = 1x",
+                                         "timeout = -",
+                                         "\"\" = 1",
+                                         "\"model = 1",
+                                         "'a\nb' = 1",
+                                         "model 1",
+                                         "color = \"never\"\nbad\nmodel = 1\n" };
     for (size_t i = 0; i < N(texts); i++)
         put_case(USER, texts[i]);
     compare("settings-broken");
@@ -270,8 +287,7 @@ TEST_WITH(a_projects_file_may_not_set_what_runs_or_writes_elsewhere, open_sheet,
     char path[200];
     for (size_t i = 0; i < N(projects); i++)
         put_case(PROJECT, projects[i]);
-    put_case(CREDENTIALS,
-             "api_key = \"tml-x\"\n[profile.w]\nhf_token = \"h\"\ncredential_cmd = \"c\"\n");
+    put_case(CREDENTIALS, "api_key = \"tml-x\"\n[profile.w]\nhf_token = \"h\"\ncredential_cmd = \"c\"\n");
     put_case(SYSTEM, "model = \"s\"\napi_key = \"tml-x\"\n");
     put_case(SYSTEM, "modell = \"s\"\n");
     /* A file that others can read, before another error, and one that is not a file. */
@@ -304,23 +320,19 @@ TEST_WITH(the_nearest_layer_and_its_profile_win, open_sheet, close_sheet)
     static const struct {
         int layer;
         const char *text;
-    } steps[] = {
-        { SYSTEM,
-          "time = \"epoch\"\nmodel = \"system\"\nrenderer = \"system\"\n[run.list]\nlimit = 3\n" },
-        { SYSTEM, "model = \"s\"\n[defaults]\nmodel = \"sd\"\n" },
-        { SYSTEM,
-          "model = \"s\"\n[defaults]\nmodel = \"sd\"\n[profile.default]\nmodel = \"sp\"\n" },
-        { USER, "model = \"user\"\n" },
-        { USER, "model = \"user\"\n[defaults]\nmodel = \"defaults\"\ncolor = \"never\"\n" },
-        { USER, "model = \"1\"\nmodel = \"2\"\n[profile.default]\nmodel = "
-                "\"profile\"\n[run.list]\nlimit = 2\n" },
-        { USER, "current_profile = \"work\"\n[profile.work]\nmodel = "
-                "\"work\"\n[profile.default]\nmodel = \"d\"\n" },
-        { CREDENTIALS,
-          "[profile.work]\napi_key = \"k\"\nmodel = \"c\"\n[profile.default]\napi_key = \"d\"\n" },
-        { PROJECT, "model = \"project\"\n" },
-        { PROJECT, "model = \"project\"\nprofile = \"default\"\n" }
-    };
+    } steps[] = { { SYSTEM, "time = \"epoch\"\nmodel = \"system\"\nrenderer = \"system\"\n[run.list]\nlimit = 3\n" },
+                  { SYSTEM, "model = \"s\"\n[defaults]\nmodel = \"sd\"\n" },
+                  { SYSTEM, "model = \"s\"\n[defaults]\nmodel = \"sd\"\n[profile.default]\nmodel = \"sp\"\n" },
+                  { USER, "model = \"user\"\n" },
+                  { USER, "model = \"user\"\n[defaults]\nmodel = \"defaults\"\ncolor = \"never\"\n" },
+                  { USER, "model = \"1\"\nmodel = \"2\"\n[profile.default]\nmodel = "
+                          "\"profile\"\n[run.list]\nlimit = 2\n" },
+                  { USER, "current_profile = \"work\"\n[profile.work]\nmodel = "
+                          "\"work\"\n[profile.default]\nmodel = \"d\"\n" },
+                  { CREDENTIALS,
+                    "[profile.work]\napi_key = \"k\"\nmodel = \"c\"\n[profile.default]\napi_key = \"d\"\n" },
+                  { PROJECT, "model = \"project\"\n" },
+                  { PROJECT, "model = \"project\"\nprofile = \"default\"\n" } };
     for (size_t i = 0; i < N(steps); i++) {
         cli_app app = { .command = cli_find("run", "list") };
         put_file(steps[i].layer, steps[i].text);
@@ -361,30 +373,28 @@ TEST_WITH(what_is_written, open_sheet, close_sheet)
 {
     static const struct {
         const char *before, *profile, *key, *value;
-    } rows[] = {
-        { NULL, "default", "model", "nano" },
-        { NULL, "default", "model", NULL },
-        { NULL, NULL, "current_profile", "w" },
-        { "", "w", "model", "a \"quoted\" \\ one" },
-        { "model = \"a\"", "w", "model", "b" },
-        { "model = \"a\"\n", NULL, "model", "b" },
-        { "model = \"a\"\n", NULL, "model", NULL },
-        { "[profile.w]\nmodel = \"a\"\n", NULL, "current_profile", "w" },
-        { "# mine\nmodel = \"a\"\n\n[profile.x]\ntime = \"iso\"\n  color=\"never\" # "
-          "why\n[profile.xy]\ntime = \"epoch\"\n",
-          "x", "time", "local" },
-        { "[profile.x]\ntime = \"iso\"\n  color=\"never\" # why\n[profile.xy]\ntime = \"epoch\"\n",
-          "x", "columns", "id" },
-        { "[profile.x]\ntime = \"iso\"\n\tcolor\t=\"never\" # why\n[profile.xy]\ncolor = "
-          "\"auto\"\n",
-          "x", "color", NULL },
-        { "[profile.xy]\ntime = \"epoch\"\n[profile.x]\n", "x", "time", "iso" },
-        { "[profile.x]\ntimes = 1\ntime = \"a\"\ntime = \"b\"\n", "x", "time", "c" },
-        { "[profile.x]\ntime = \"a\"\n[profile.y]\ntime = \"b\"\n[profile.x]\ntime = \"c\"\n", "x",
-          "time", "d" },
-        { "[profile.x]\n[other]\ntime = 1\n", "x", "time", NULL },
-        { "time = 1\n[profile.x]\nmodel = 1\n", "y", "time", "e" }
-    };
+    } rows[] = { { NULL, "default", "model", "nano" },
+                 { NULL, "default", "model", NULL },
+                 { NULL, NULL, "current_profile", "w" },
+                 { "", "w", "model", "a \"quoted\" \\ one" },
+                 { "model = \"a\"", "w", "model", "b" },
+                 { "model = \"a\"\n", NULL, "model", "b" },
+                 { "model = \"a\"\n", NULL, "model", NULL },
+                 { "[profile.w]\nmodel = \"a\"\n", NULL, "current_profile", "w" },
+                 { "# mine\nmodel = \"a\"\n\n[profile.x]\ntime = \"iso\"\n  color=\"never\" # "
+                   "why\n[profile.xy]\ntime = \"epoch\"\n",
+                   "x", "time", "local" },
+                 { "[profile.x]\ntime = \"iso\"\n  color=\"never\" # why\n[profile.xy]\ntime = \"epoch\"\n", "x",
+                   "columns", "id" },
+                 { "[profile.x]\ntime = \"iso\"\n\tcolor\t=\"never\" # why\n[profile.xy]\ncolor = "
+                   "\"auto\"\n",
+                   "x", "color", NULL },
+                 { "[profile.xy]\ntime = \"epoch\"\n[profile.x]\n", "x", "time", "iso" },
+                 { "[profile.x]\ntimes = 1\ntime = \"a\"\ntime = \"b\"\n", "x", "time", "c" },
+                 { "[profile.x]\ntime = \"a\"\n[profile.y]\ntime = \"b\"\n[profile.x]\ntime = \"c\"\n", "x", "time",
+                   "d" },
+                 { "[profile.x]\n[other]\ntime = 1\n", "x", "time", NULL },
+                 { "time = 1\n[profile.x]\nmodel = 1\n", "y", "time", "e" } };
     for (size_t i = 0; i < N(rows); i++) {
         cli_app app = { .command = cli_find("run", "list") };
         char path[200];
@@ -409,8 +419,7 @@ TEST(what_is_not_written)
     char path[200];
     load(&app);
     hold_output();
-    int controls = cli_config_write(&app, "w", "model", "a\nb"),
-        bytes = cli_config_write(&app, "w", "model", "a\xff"),
+    int controls = cli_config_write(&app, "w", "model", "a\nb"), bytes = cli_config_write(&app, "w", "model", "a\xff"),
         blank = cli_config_write(&app, "w", "model", "a b");
     char *said = release_output();
     assert_true(controls == CLI_EXIT_USAGE && bytes == CLI_EXIT_USAGE && blank == 0);
@@ -426,8 +435,7 @@ TEST(what_is_not_written)
     put_file(CREDENTIALS, NULL);
     cli_config_free(app.config);
     /* Without a home there is no file. */
-    char *home = strdup(getenv("XDG_CONFIG_HOME")),
-         *old = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
+    char *home = strdup(getenv("XDG_CONFIG_HOME")), *old = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
     setenv("XDG_CONFIG_HOME", "relative", 1);
     setenv("HOME", "relative", 1);
     load(&app);
@@ -479,8 +487,7 @@ static void assert_no_profile(const cli_app *app, const char *name, const char *
     hold_output();
     int code = cli_config_no_profile(app, name, "test");
     char *said = release_output();
-    (void)snprintf(wanted, sizeof wanted, "error: there is no profile '%s' (test)\nhint: %s\n",
-                   name, hint);
+    (void)snprintf(wanted, sizeof wanted, "error: there is no profile '%s' (test)\nhint: %s\n", name, hint);
     assert_string_equal(said, wanted);
     assert_int_equal(code, CLI_EXIT_USAGE);
     free(said);
@@ -496,9 +503,7 @@ TEST(a_profile_has_to_exist)
     assert_true(tkc_tree_members(names) == 2 && tkc_tree_get_true(names, "nope") &&
                 (tkc_tree_is_bool(tkc_tree_get(names, "last")) && !tkc_tree_is_true(tkc_tree_get(names, "last"))));
     /* The one that is selected is not offered in its own place. */
-    assert_no_profile(
-        &app, "nope",
-        "tinkc config profiles lists them; tinkc auth login --profile NAME makes one");
+    assert_no_profile(&app, "nope", "tinkc config profiles lists them; tinkc auth login --profile NAME makes one");
     assert_no_profile(&app, "lasst", "did you mean last?");
     cli_config_free(app.config);
     cli_config_free(NULL);
@@ -536,13 +541,11 @@ TEST(a_named_file_replaces_all_layers)
 }
 
 /* What a command would use: the engine or a service, which model and format, and how long it tries. */
-static void put_use(const char *noun, const char *verb, const char *text, const char *option,
-                    const char *value)
+static void put_use(const char *noun, const char *verb, const char *text, const char *option, const char *value)
 {
     cli_app app = { .command = cli_find(noun, verb), .deadline_ms = INT64_MAX };
     assert_non_null(app.command);
-    int layer = strstr(text, "key") || strstr(text, "secret") || strstr(text, "token") ||
-                        strstr(text, "cmd")
+    int layer = strstr(text, "key") || strstr(text, "secret") || strstr(text, "token") || strstr(text, "cmd")
                     ? CREDENTIALS
                     : USER;
     put_file(layer, text);
@@ -594,11 +597,10 @@ TEST(a_name_in_bits_stays_where_it_is)
 
 TEST_WITH(what_it_uses, open_sheet, close_sheet)
 {
-    static const char *const names[] = { "TINKER_API_KEY", "TINKER_CREDENTIAL_CMD", "HF_TOKEN",
-                                         "TINKER_BASE_URL", "HUGGING_FACE_HUB_TOKEN" };
-    static const char *const commands[][2] = { { "sample", NULL },   { "chat", NULL },
-                                               { "logprobs", NULL }, { "train", "sft" },
-                                               { "eval", "run" },    { "run", "list" } };
+    static const char *const names[] = { "TINKER_API_KEY", "TINKER_CREDENTIAL_CMD", "HF_TOKEN", "TINKER_BASE_URL",
+                                         "HUGGING_FACE_HUB_TOKEN" };
+    static const char *const commands[][2] = { { "sample", NULL }, { "chat", NULL },  { "logprobs", NULL },
+                                               { "train", "sft" }, { "eval", "run" }, { "run", "list" } };
     static const char *const texts[] = {
         "",
         "model = 'm'",
@@ -626,9 +628,8 @@ TEST_WITH(what_it_uses, open_sheet, close_sheet)
     for (size_t i = 0; i < N(texts); i++)
         put_use("sample", NULL, texts[i], "", "");
     for (size_t i = 0; i < N(options); i++)
-        put_use("sample", NULL,
-                "base_url = 'http://x'\nmodel = 'm'\nrenderer = 'r'\nretry_for = '5s'",
-                options[i][0], options[i][1]);
+        put_use("sample", NULL, "base_url = 'http://x'\nmodel = 'm'\nrenderer = 'r'\nretry_for = '5s'", options[i][0],
+                options[i][1]);
     for (size_t i = 0; i < 2; i++) { /* by the environment; empty is as if it were not set */
         setenv(names[i], "", 1);
         put_use("sample", NULL, "", "", "");

@@ -20,9 +20,9 @@ static int close_model(void **state)
     return 0;
 }
 
-#define ROW(user, assistant)                                                                       \
-    "{\"messages\":[{\"role\":\"user\",\"content\":\"" user                                        \
-    "\"},{\"role\":\"assistant\",\"content\":\"" assistant "\"}]}"
+#define ROW(user, assistant)                                                                                           \
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"" user "\"},{\"role\":\"assistant\",\"content\":\"" assistant     \
+    "\"}]}"
 
 static const char two_turns[] =
     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
@@ -54,8 +54,8 @@ TEST(a_row_becomes_tokens_with_weights_on_the_answer)
             bytes += tinkc_tokenizer_bytes(tokenizer, e->ids[i]).len;
     }
     assert_true(trained > 0 && bytes >= 2 && e->trained_bytes == bytes);
-    assert_true(set.n_tokens == e->len - 1 && set.n_trained == trained && set.n_cut == 0 &&
-                set.n_empty == 0 && set.n_longest == e->len);
+    assert_true(set.n_tokens == e->len - 1 && set.n_trained == trained && set.n_cut == 0 && set.n_empty == 0 &&
+                set.n_longest == e->len);
     cli_examples_free(&set);
     assert_true(!set.items && set.n == 0);
 }
@@ -86,15 +86,12 @@ TEST(means_and_cuts)
     assert_memory_equal(cut.items[1].weights, whole.items[0].weights, (len - 1) * sizeof(float));
     how.max_length = len - 2; /* the last token is learnt */
     add(&cut, &how, ROW("a", "b c d e"), 3);
-    assert_true(cut.items[2].weights[len - 3] > 0 &&
-                cut.items[2].trained_bytes < whole.items[0].trained_bytes + 1);
+    assert_true(cut.items[2].weights[len - 3] > 0 && cut.items[2].trained_bytes < whole.items[0].trained_bytes + 1);
     size_t trained = 0, bytes = 0;
     for (size_t i = 0; i < len - 2; i++)
         if (cut.items[2].weights[i] > 0) {
             trained++;
-            bytes += cut.items[2].ids[i] < 4094
-                         ? tinkc_tokenizer_bytes(tokenizer, cut.items[2].ids[i]).len
-                         : 0;
+            bytes += cut.items[2].ids[i] < 4094 ? tinkc_tokenizer_bytes(tokenizer, cut.items[2].ids[i]).len : 0;
         }
     assert_int_equal(cut.items[2].trained_bytes, bytes);
     assert_true(trained > 0);
@@ -132,9 +129,7 @@ TEST(turns_may_be_examples_of_their_own)
 TEST(the_first_token)
 {
     cli_examples set = { 0 };
-    const cli_example_options how = { .tokenizer = tokenizer,
-                                      .train_on = TINKC_TRAIN_ALL_TOKENS,
-                                      .max_length = 2 };
+    const cli_example_options how = { .tokenizer = tokenizer, .train_on = TINKC_TRAIN_ALL_TOKENS, .max_length = 2 };
     add(&set, &how, ROW("a", "b"), 1);
     assert_true(set.n == 1 && set.items[0].len == 2 && set.n_trained == 1 && set.n_tokens == 1);
     assert_true(set.items[0].weights[0] == 0 && set.items[0].weights[1] == 1);
@@ -157,11 +152,10 @@ TEST(sets_are_appended_in_order)
         assert_true(cli_examples_move(&all, &part, 1000 * k, (uint16_t)k));
         assert_true(!part.items && part.n == 0 && part.n_tokens == 0 && part.n_longest == 0);
     }
-    assert_true(all.n == 900 && all.n_tokens == tokens && all.n_trained == trained &&
-                all.n_cut == cuts && cuts == 450 && all.n_empty == 6 && all.n_longest == 12);
+    assert_true(all.n == 900 && all.n_tokens == tokens && all.n_trained == trained && all.n_cut == cuts &&
+                cuts == 450 && all.n_empty == 6 && all.n_longest == 12);
     for (size_t i = 0; i < 900; i++)
-        assert_true(all.items[i].line == 1000 * (i / 300) + i % 300 + 1 &&
-                    all.items[i].file == i / 300);
+        assert_true(all.items[i].line == 1000 * (i / 300) + i % 300 + 1 && all.items[i].file == i / 300);
     cli_examples none = { 0 };
     assert_true(cli_examples_move(&all, &none, 0, 0) && all.n == 900 && all.n_longest == 12);
     cli_examples_free(&all);
@@ -172,8 +166,7 @@ TEST(a_preview_marks_what_is_trained)
     static const struct {
         bool color;
         const char *shown;
-    } rows[] = { { false, "ab[[c]]d\n" },
-                 { true, "\033[33mab\033[0m\033[32mc\033[0m\033[31md\033[0m\n" } };
+    } rows[] = { { false, "ab[[c]]d\n" }, { true, "\033[33mab\033[0m\033[32mc\033[0m\033[31md\033[0m\n" } };
     tinkc_tokens ids = { 0 };
     tinkc_error err = { 0 };
     float weights[] = { 0, 0, 0.5f, -1 };

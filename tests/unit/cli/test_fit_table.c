@@ -21,9 +21,8 @@ static const sample_table runs = { "2 runs",
                                    { CLI_FIT_CUT },
                                    { false },
                                    { false, false, true, true },
-                                   { "Run ID", "Base Model", "LoRA", "Last Update", "run-1",
-                                     "Qwen/Qwen3-8B-Instruct", "Rank 32", "3 hours ago", "run-22",
-                                     "日本語の名前", "No", "just now" } };
+                                   { "Run ID", "Base Model", "LoRA", "Last Update", "run-1", "Qwen/Qwen3-8B-Instruct",
+                                     "Rank 32", "3 hours ago", "run-22", "日本語の名前", "No", "just now" } };
 static const sample_table paths = { NULL,
                                     1,
                                     3,
@@ -32,16 +31,15 @@ static const sample_table paths = { NULL,
                                     { false },
                                     { "ID", "Folder", "Path", "w/1", "/a/long/way/to/some/folder",
                                       "tinker://run-1/weights/000020" } };
-static const sample_table findings = {
-    "findings\t",
-    2,
-    4,
-    { CLI_FIT_CUT, CLI_FIT_CUT, CLI_FIT_WRAP, CLI_FIT_NOTE },
-    { false },
-    { false },
-    { "Status", "Check", "Finding", "Hint", "fail", "service", "the service did not answer",
-      "check the address, then try again", "ok", "disk", "fine", "" }
-};
+static const sample_table findings = { "findings\t",
+                                       2,
+                                       4,
+                                       { CLI_FIT_CUT, CLI_FIT_CUT, CLI_FIT_WRAP, CLI_FIT_NOTE },
+                                       { false },
+                                       { false },
+                                       { "Status", "Check", "Finding", "Hint", "fail", "service",
+                                         "the service did not answer", "check the address, then try again", "ok",
+                                         "disk", "fine", "" } };
 static const sample_table one_word = { NULL,
                                        1,
                                        2,
@@ -49,15 +47,10 @@ static const sample_table one_word = { NULL,
                                        { false },
                                        { false },
                                        { "Key", "Value", "a\nb", "much-too-long-a-word and two" } };
-static const sample_table nothing = { "nothing", 0,         2,           { CLI_FIT_CUT },
-                                      { false }, { false }, { "A", "B" } };
-static const sample_table all_spare = { NULL,
-                                        1,
-                                        3,
-                                        { CLI_FIT_CUT },
-                                        { false },
-                                        { true, true, true },
-                                        { "AAAAAAAA", "BBBBBBBB", "CCCCCCCC", "1", "2", "3" } };
+static const sample_table nothing = { "nothing", 0, 2, { CLI_FIT_CUT }, { false }, { false }, { "A", "B" } };
+static const sample_table all_spare = {
+    NULL, 1, 3, { CLI_FIT_CUT }, { false }, { true, true, true }, { "AAAAAAAA", "BBBBBBBB", "CCCCCCCC", "1", "2", "3" }
+};
 
 static char *printed(const cli_app *app, const sample_table *s, size_t width)
 {

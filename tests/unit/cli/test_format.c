@@ -70,14 +70,12 @@ TEST(the_recommended_learning_rate_follows_from_the_model)
             assert_true(cli_model_rate("Qwen/x", rows[i].hidden, true) / rows[i].qwen - 1 < 1e-12 &&
                         1 - cli_model_rate("Qwen/x", rows[i].hidden, true) / rows[i].qwen < 1e-12);
         if (rows[i].llama > 0)
-            assert_true(
-                cli_model_rate("meta-llama/x", rows[i].hidden, true) / rows[i].llama - 1 < 1e-12 &&
-                1 - cli_model_rate("meta-llama/x", rows[i].hidden, true) / rows[i].llama < 1e-12);
+            assert_true(cli_model_rate("meta-llama/x", rows[i].hidden, true) / rows[i].llama - 1 < 1e-12 &&
+                        1 - cli_model_rate("meta-llama/x", rows[i].hidden, true) / rows[i].llama < 1e-12);
     }
     assert_true(cli_model_rate("openai/gpt-oss-20b", 2880, true) == 0);
     assert_true(cli_model_rate("Qwen/x", 0, true) == 0 && cli_model_rate("Qwen/x", -1, true) == 0);
-    assert_true(cli_model_rate("Qwen/x", 1, true) > 0 &&
-                cli_model_rate("Qwen/x", 2000, true) == 5e-4 &&
+    assert_true(cli_model_rate("Qwen/x", 1, true) > 0 && cli_model_rate("Qwen/x", 2000, true) == 5e-4 &&
                 cli_model_rate("Qwen/x", 2000, false) == 5e-5);
     assert_non_null(cli_model_find("Qwen/Qwen3-8B:peft:131072"));
 }

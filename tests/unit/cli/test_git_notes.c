@@ -6,8 +6,7 @@
 #include "support/cli/own_folder.h"
 #include "support/test_case.h"
 
-#define GIT                                                                                        \
-    "git -c user.name=t -c user.email=t@t -c init.defaultBranch=main -c commit.gpgsign=false "
+#define GIT "git -c user.name=t -c user.email=t@t -c init.defaultBranch=main -c commit.gpgsign=false "
 
 static void sh(const char *command)
 {
@@ -19,8 +18,8 @@ static int make_repository(void **state)
 {
     if (enter_folder(state))
         return -1;
-    sh("mkdir work && cd work && " GIT "init -q && echo before > file && echo same > other && " GIT
-       "add . && " GIT "commit -qm first && echo after > file");
+    sh("mkdir work && cd work && " GIT "init -q && echo before > file && echo same > other && " GIT "add . && " GIT
+       "commit -qm first && echo after > file");
     return chdir("work");
 }
 

@@ -71,8 +71,7 @@ static void run(size_t n, size_t threads)
 
 TEST(results_come_in_order_however_many_threads_work)
 {
-    static const size_t amounts[] = { 0, 1, 2, 7, 8, 9, 1000 },
-                        threads[] = { 1, 2, 3, 8, 64, 1000 };
+    static const size_t amounts[] = { 0, 1, 2, 7, 8, 9, 1000 }, threads[] = { 1, 2, 3, 8, 64, 1000 };
     for (size_t a = 0; a < sizeof amounts / sizeof *amounts; a++)
         for (size_t t = 0; t < sizeof threads / sizeof *threads; t++)
             run(amounts[a], threads[t]);

@@ -165,8 +165,8 @@ TEST_WITH(a_resumed_run_continues_from_its_newest_state, setup, teardown)
 TEST_WITH(a_checkpoint_has_both_or_is_not_recorded, setup, teardown)
 {
     tinkc_error err = { 0 };
-    tinkc_mock_once(mock, NULL, API "save_weights_for_sampler",
-                    &(tinkc_mock_answer){ .status = 400, .body = "{}" }, &err);
+    tinkc_mock_once(mock, NULL, API "save_weights_for_sampler", &(tinkc_mock_answer){ .status = 400, .body = "{}" },
+                    &err);
     assert_false(save(1, false, false));
     assert_null(job.state_path);
     tkc_tree *all = cli_trainlog_records(&json_arena, job.log_dir, "name");

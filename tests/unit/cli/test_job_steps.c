@@ -48,15 +48,12 @@ TEST_WITH(each_schedule_scales_the_rate, setup, teardown)
         size_t step;
         double scale;
     } rows[] = {
-        { "constant", "0", 0, 1 },      { "constant", "0", 9, 1 },
-        { "linear", "0", 0, 1 },        { "linear", "0", 1, 0.9 },
-        { "linear", "0", 9, 0.1 },      { "cosine", "0", 0, 1 },
-        { "cosine", "0", 5, 0.5 },      { "linear", "2", 0, 0 },
-        { "linear", "2", 1, 0.5 },      { "linear", "2", 2, 1 },
-        { "linear", "2", 4, 0.75 },     { "linear", "2", 9, 0.125 },
-        { "constant", "4", 3, 0.75 },   { "constant", "4", 4, 1 },
-        { "cosine", "2", 2, 1 },        { "cosine", "2", 6, 0.5 },
-        { "cosine", "2", 4, 0.853553 }, { "cosine", "0", 9, 0.024472 },
+        { "constant", "0", 0, 1 },      { "constant", "0", 9, 1 },      { "linear", "0", 0, 1 },
+        { "linear", "0", 1, 0.9 },      { "linear", "0", 9, 0.1 },      { "cosine", "0", 0, 1 },
+        { "cosine", "0", 5, 0.5 },      { "linear", "2", 0, 0 },        { "linear", "2", 1, 0.5 },
+        { "linear", "2", 2, 1 },        { "linear", "2", 4, 0.75 },     { "linear", "2", 9, 0.125 },
+        { "constant", "4", 3, 0.75 },   { "constant", "4", 4, 1 },      { "cosine", "2", 2, 1 },
+        { "cosine", "2", 6, 0.5 },      { "cosine", "2", 4, 0.853553 }, { "cosine", "0", 9, 0.024472 },
         { "cosine", "2", 8, 0.146447 },
     };
     const cli_job j = { .app = &app, .total_steps = 10 };
@@ -65,24 +62,23 @@ TEST_WITH(each_schedule_scales_the_rate, setup, teardown)
         given("warmup-steps", rows[i].warm);
         double rate = cli_job_rate(&j, 4, rows[i].step);
         if (fabs(rate - 4 * rows[i].scale) > 1e-5)
-            fail_msg("%s, warm-up %s, step %zu: %g", rows[i].schedule, rows[i].warm, rows[i].step,
-                     rate);
+            fail_msg("%s, warm-up %s, step %zu: %g", rows[i].schedule, rows[i].warm, rows[i].step, rate);
     }
 }
 
 TEST_WITH(options_set_the_optimizer, setup, teardown)
 {
     tinkc_adam a = cli_job_adam(&app, 0.25);
-    assert_true(a.learning_rate == 0.25 && a.beta1 == 0.9 && a.beta2 == 0.95 && a.eps == 1e-8 &&
-                a.weight_decay == 0 && a.grad_clip_norm == 0);
+    assert_true(a.learning_rate == 0.25 && a.beta1 == 0.9 && a.beta2 == 0.95 && a.eps == 1e-8 && a.weight_decay == 0 &&
+                a.grad_clip_norm == 0);
     given("adam-beta1", "0.1");
     given("adam-beta2", "0.2");
     given("adam-eps", "0.3");
     given("weight-decay", "0.4");
     given("grad-clip", "0.5");
     a = cli_job_adam(&app, 2);
-    assert_true(a.learning_rate == 2 && a.beta1 == 0.1 && a.beta2 == 0.2 && a.eps == 0.3 &&
-                a.weight_decay == 0.4 && a.grad_clip_norm == 0.5);
+    assert_true(a.learning_rate == 2 && a.beta1 == 0.1 && a.beta2 == 0.2 && a.eps == 0.3 && a.weight_decay == 0.4 &&
+                a.grad_clip_norm == 0.5);
 }
 
 TEST_WITH(when_it_saves, setup, teardown)
@@ -124,9 +120,7 @@ TEST_WITH(when_it_saves, setup, teardown)
 
 TEST_WITH(lines_of_steps, setup, teardown)
 {
-    cli_job j = {
-        .app = &app, .total_steps = 12, .first_step = 2, .begun_ms = cli_now_ms() - LONG_MS
-    };
+    cli_job j = { .app = &app, .total_steps = 12, .first_step = 2, .begun_ms = cli_now_ms() - LONG_MS };
     hold_output();
     cli_job_show_step(&j, 2, "loss %d", 5); /* the first of this process: one of ten */
     assert_true(j.last_line_ms >= j.begun_ms + LONG_MS);
@@ -137,8 +131,7 @@ TEST_WITH(lines_of_steps, setup, teardown)
     cli_job_show_step(&j, 11, "last");
     app.progress = false;
     cli_job_show_step(&j, 11, "hidden");
-    assert_shown(
-        "step 3/12  loss 5  ETA 37d13h\nstep 6/12  x  ETA 6d06h\nstep 12/12  last  ETA 0.0s\n");
+    assert_shown("step 3/12  loss 5  ETA 37d13h\nstep 6/12  x  ETA 6d06h\nstep 12/12  last  ETA 0.0s\n");
     assert_string_equal(app.status_line, "");
 }
 
@@ -183,8 +176,8 @@ TEST_WITH(times_and_numbers, setup, teardown)
     v = tkc_tree_at(j.spans, 1);
     assert_string_equal(tkc_tree_get_text(v, "name"), "evals");
     assert_true(fabs(member(v, "duration") - 3600) < 600);
-    assert_true(cli_job_speed(50, 2000) == 25 && cli_job_speed(3, 1) == 3000 &&
-                cli_job_speed(3, 0) == 0 && cli_job_speed(3, -1) == 0);
+    assert_true(cli_job_speed(50, 2000) == 25 && cli_job_speed(3, 1) == 3000 && cli_job_speed(3, 0) == 0 &&
+                cli_job_speed(3, -1) == 0);
     const double odd[] = { NAN, INFINITY, -INFINITY, 0.5 };
     for (size_t i = 0; i < 4; i++) {
         tkc_tree *row = tkc_tree_object(&json_arena);
@@ -251,8 +244,7 @@ static void assert_events(const char *wanted)
     size_t n = 0;
     for (size_t i = 0; shown[i] && n + sizeof now < sizeof plain;) {
         plain[n++] = shown[i++];
-        if (n >= sizeof time - 1 &&
-            memcmp(plain + n - (sizeof time - 1), time, sizeof time - 1) == 0) {
+        if (n >= sizeof time - 1 && memcmp(plain + n - (sizeof time - 1), time, sizeof time - 1) == 0) {
             memcpy(plain + n, now, sizeof now - 1);
             n += sizeof now - 1;
             i += strcspn(shown + i, ",");
@@ -269,9 +261,7 @@ TEST_WITH(begin_and_end, setup, teardown)
     const tinkc_event failed = {
         .operation = "forward", .text = "refused", .http_status = 503, .attempt = 2, .wait_ms = 1500
     };
-    cli_job j = {
-        .app = &app, .step = 3, .total_steps = 9, .log_dir = strdup("run"), .elapsed_tokens = 77
-    };
+    cli_job j = { .app = &app, .step = 3, .total_steps = 9, .log_dir = strdup("run"), .elapsed_tokens = 77 };
     app.format = CLI_JSONL;
     app.log_file = stderr;
     int64_t before_ms = cli_now_ms();
@@ -280,11 +270,10 @@ TEST_WITH(begin_and_end, setup, teardown)
     cli_job_start(&j);
     j.step = 5;
     app.on_retry(&failed, app.on_retry_user);
-    assert_events(
-        "{\"event\":\"start\",\"time\":NOW,\"step\":3,\"total_steps\":9,\"log_path\":\"run\"}\n"
-        "{\"event\":\"retry\",\"time\":NOW,\"step\":5,\"operation\":\"forward\",\"message\":"
-        "\"refused\","
-        "\"status\":503,\"attempt\":2,\"wait_s\":1.5}\n");
+    assert_events("{\"event\":\"start\",\"time\":NOW,\"step\":3,\"total_steps\":9,\"log_path\":\"run\"}\n"
+                  "{\"event\":\"retry\",\"time\":NOW,\"step\":5,\"operation\":\"forward\",\"message\":"
+                  "\"refused\","
+                  "\"status\":503,\"attempt\":2,\"wait_s\":1.5}\n");
     assert_true(j.first_step == 3 && j.last_save_tokens == 77);
     assert_true(j.begun_ms >= before_ms && j.begun_ms <= cli_now_ms());
     assert_int_equal(j.last_save_ms, j.begun_ms);
@@ -302,8 +291,7 @@ TEST_WITH(a_full_disk_is_reported_with_what_was_saved, setup, teardown)
 {
     char folder[] = "run";
     cli_job j = { .app = &app, .step = 24, .saved = true, .saved_step = 20, .log_dir = folder };
-    static const char *const messages[] = { "state.json: No space left on device",
-                                            "store /s: the disk is full" };
+    static const char *const messages[] = { "state.json: No space left on device", "store /s: the disk is full" };
     for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
         tinkc_error err = { .code = TINKC_E_STORE };
         char wanted[400];
@@ -321,8 +309,7 @@ TEST_WITH(a_full_disk_is_reported_with_what_was_saved, setup, teardown)
 /* Without a trainer, as far as its words go. */
 TEST_WITH(the_last_lines_say_what_was_saved, setup, teardown)
 {
-    char folder[] = "run", state_path[] = "tinker://a/weights/1",
-         sampler[] = "tinker://a/sampler/1";
+    char folder[] = "run", state_path[] = "tinker://a/weights/1", sampler[] = "tinker://a/sampler/1";
     cli_job j = { .app = &app, .step = 4, .log_dir = folder };
     const tinkc_error err = { .code = TINKC_E_FILE, .message = "no room" };
     hold_output();

@@ -132,8 +132,8 @@ TEST(kept_ids_are_bounded)
 
 /* ---- evaluations ---- */
 
-#define TURNS                                                                                      \
-    "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"q\"},"              \
+#define TURNS                                                                                                          \
+    "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"q\"},"                                  \
     "{\"role\":\"assistant\",\"content\":\"x\"}]"
 
 static const char answers[] =
@@ -204,8 +204,7 @@ TEST(answers_of_an_evaluation_become_its_result)
 TEST(an_evaluation_is_found_by_folder_or_file)
 {
     cli_eval e;
-    put("f/trajectories.jsonl",
-        "{\"example_id\":\"a\",\"reward\":1}\n{\"example_id\":\"a\",\"reward\":0}\n");
+    put("f/trajectories.jsonl", "{\"example_id\":\"a\",\"reward\":1}\n{\"example_id\":\"a\",\"reward\":0}\n");
     assert_int_equal(cli_eval_read(&app, "f", &e), 0);
     assert_string_equal(e.name, "f");
     assert_int_equal(e.n, 2); /* without a number of the sample each line is an answer */
@@ -273,26 +272,23 @@ TEST(a_rollout_is_one_line)
 {
     static const char *const names[] = { "format", "correct", NULL };
     static const double values[] = { 1, 0 };
-    const tinkc_rollout r = {
-        .metric_names = names,
-        .metric_values = values,
-        .text = "x",
-        .messages_json = "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\"}]",
-        .answer = "y",
-        .reward = 0.5,
-        .sampled_tokens = 7,
-        .stop_reason = TINKC_STOP,
-        .took_ms = 1500
-    };
+    const tinkc_rollout r = { .metric_names = names,
+                              .metric_values = values,
+                              .text = "x",
+                              .messages_json = "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\"}]",
+                              .answer = "y",
+                              .reward = 0.5,
+                              .sampled_tokens = 7,
+                              .stop_reason = TINKC_STOP,
+                              .took_ms = 1500 };
     tkc_tree *v = cli_eval_line(&json_arena, "sums", 3, "a", 2, &r);
     char *text = cli_json_dump(json_rounded(v, 6));
-    assert_string_equal(text,
-                        "{\"idx\":3,\"benchmark\":\"sums\",\"example_id\":\"a\",\"sample\":2,"
-                        "\"turns\":[{\"role\":\"user\",\"content\":\"q\",\"token_count\":null},"
-                        "{\"role\":\"assistant\",\"content\":null,\"token_count\":7}],"
-                        "\"text\":\"x\",\"answer\":\"y\",\"reward\":0.5,"
-                        "\"metrics\":{\"format\":1.0,\"correct\":0.0},\"error\":null,"
-                        "\"stop_reason\":\"stop\",\"time_seconds\":1.5}");
+    assert_string_equal(text, "{\"idx\":3,\"benchmark\":\"sums\",\"example_id\":\"a\",\"sample\":2,"
+                              "\"turns\":[{\"role\":\"user\",\"content\":\"q\",\"token_count\":null},"
+                              "{\"role\":\"assistant\",\"content\":null,\"token_count\":7}],"
+                              "\"text\":\"x\",\"answer\":\"y\",\"reward\":0.5,"
+                              "\"metrics\":{\"format\":1.0,\"correct\":0.0},\"error\":null,"
+                              "\"stop_reason\":\"stop\",\"time_seconds\":1.5}");
     free(text);
 }
 
@@ -305,10 +301,8 @@ TEST(what_a_folder_says)
         int64_t hidden;
         const char *type, *logged;
     } rows[] = {
-        { "{\"hidden_size\":384,\"model_type\":\"qwen3\",\"model_name\":\"a/b\"}", 384, "qwen3",
-          "a/b" },
-        { "{\"text_config\":{\"hidden_size\":5,\"model_type\":\"in\"},\"model_type\":\"out\"}", 5,
-          "out", NULL },
+        { "{\"hidden_size\":384,\"model_type\":\"qwen3\",\"model_name\":\"a/b\"}", 384, "qwen3", "a/b" },
+        { "{\"text_config\":{\"hidden_size\":5,\"model_type\":\"in\"},\"model_type\":\"out\"}", 5, "out", NULL },
         { "{\"text_config\":{\"hidden_size\":1,\"model_name\":\"x\"}}", 1, NULL, "x" },
         { "{\"hidden_size\":-1,\"model_type\":7}", 0, NULL, NULL },
         { "{\"hidden_size\":0}", 0, NULL, NULL },
@@ -341,10 +335,8 @@ TEST(the_default_rate_follows_from_the_model)
         { "x/y", "{}", 5e-4, "the default for a model of unknown size" },
         { "x/y", "{\"hidden_size\":1}", 9e-4, "the default for hidden size 1" },
         { "x/y", "{\"hidden_size\":4000}", 4.7e-4, "the default for hidden size 4000" },
-        { "x/y", "{\"hidden_size\":4000,\"model_type\":\"llama\"}", 2.9e-4,
-          "the default for hidden size 4000" },
-        { "x/y", "{\"hidden_size\":4000,\"model_type\":\"llam\"}", 4.7e-4,
-          "the default for hidden size 4000" },
+        { "x/y", "{\"hidden_size\":4000,\"model_type\":\"llama\"}", 2.9e-4, "the default for hidden size 4000" },
+        { "x/y", "{\"hidden_size\":4000,\"model_type\":\"llam\"}", 4.7e-4, "the default for hidden size 4000" },
         { "openai/gpt-oss-20b", "", 4.9e-4, "the default for hidden size 2880" },
         { "openai/gpt-oss-20b", "{\"hidden_size\":1,\"model_type\":\"llama4\"}", 3.8e-4,
           "the default for hidden size 2880" },

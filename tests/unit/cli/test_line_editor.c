@@ -17,8 +17,7 @@
 
 #define PASTE(text) "\033[200~" text "\033[201~"
 
-static int ours = -1,
-           report; /* our side of the terminal; what the other process says of its lines */
+static int ours = -1, report; /* our side of the terminal; what the other process says of its lines */
 static pid_t other;
 static char past[] = "/tmp/tinkc-history-XXXXXX";
 
@@ -140,8 +139,7 @@ static void end(void)
     see_prompt();
     type("\004");
     assert_reported("(end)");
-    while (other &&
-           waitpid(other, &status, WNOHANG) == 0) { /* it may still have something to show */
+    while (other && waitpid(other, &status, WNOHANG) == 0) { /* it may still have something to show */
         char c;
         struct pollfd in = { .fd = ours, .events = POLLIN };
         if (poll(&in, 1, 10) == 1 && (in.revents & POLLIN))

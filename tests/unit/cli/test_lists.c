@@ -74,17 +74,15 @@ static int list_differs(const list_case *c)
     app.command = &command;
     const char *const options[] = { c->name, c->value, c->name2, c->value2 };
     for (int i = 0; i < 4 && options[i]; i += 2)
-        assert_int_equal(cli_set_value(&app, options[i], options[i + 1], CLI_FROM_PROGRAM, "test"),
-                         0);
+        assert_int_equal(cli_set_value(&app, options[i], options[i + 1], CLI_FROM_PROGRAM, "test"), 0);
     hold_output();
     int status = print_items(&app);
     char *shown = release_output();
     cli_parse_free(&app);
     bool same = status == c->status && strcmp(shown, c->wanted) == 0;
     if (!same)
-        print_error("format %d --%s %s: wanted %d\n%s-- is %d\n%s\n", c->format,
-                    c->name ? c->name : "", c->value ? c->value : "", c->status, c->wanted, status,
-                    shown);
+        print_error("format %d --%s %s: wanted %d\n%s-- is %d\n%s\n", c->format, c->name ? c->name : "",
+                    c->value ? c->value : "", c->status, c->wanted, status, shown);
     free(shown);
     return same ? 0 : 1;
 }
@@ -132,8 +130,7 @@ TEST(each_format_shows_the_same_items)
                     "{\"id\":\"c\",\"n\":9,\"at\":\"\",\"x\":1000000000000000.0,"
                     "\"in\":{\"side\":7}}\n"
                     "{\"id\":\"d\",\"x\":-999.6}\n" },
-        { .format = CLI_ID,
-          .wanted = "p\\tq\\r\\n\"\n\n[1]\n7\n\n" }, /* the column that is the id */
+        { .format = CLI_ID, .wanted = "p\\tq\\r\\n\"\n\n[1]\n7\n\n" }, /* the column that is the id */
         { .format = CLI_JSON,
           .fields = "id,in.side", /* without the member: null */
           .name = "filter",
@@ -152,10 +149,9 @@ TEST(each_format_shows_the_same_items)
     expect_lists(cases, N(cases));
 }
 
-#define IDS(option, text, ids)                                                                     \
-    {                                                                                              \
-        .format = CLI_TSV, .name = option, .value = text, .name2 = "columns", .value2 = "id",      \
-        .wanted = "ID\n" ids                                                                       \
+#define IDS(option, text, ids)                                                                                         \
+    {                                                                                                                  \
+        .format = CLI_TSV, .name = option, .value = text, .name2 = "columns", .value2 = "id", .wanted = "ID\n" ids     \
     }
 
 TEST(filters_compare_by_the_type_of_the_member)
@@ -208,10 +204,8 @@ TEST(what_cannot_be_listed_is_named)
     static const struct {
         const char *option, *value, *wanted;
     } rows[] = {
-        { "columns", "id,nope",
-          "error: unknown column 'nope'\nhint: available: id, size, when, yes, rate, path\n" },
-        { "columns", ",",
-          "error: unknown column ''\nhint: available: id, size, when, yes, rate, path\n" },
+        { "columns", "id,nope", "error: unknown column 'nope'\nhint: available: id, size, when, yes, rate, path\n" },
+        { "columns", ",", "error: unknown column ''\nhint: available: id, size, when, yes, rate, path\n" },
         { "sort", "nope", "error: unknown field 'nope'\n" KNOWN },
         { "filter", "nope=1", "error: unknown field 'nope'\n" KNOWN },
         { "filter", "=1", "error: --filter: '=1' is not KEY=VALUE\n" FILTER_HINT },
@@ -220,11 +214,8 @@ TEST(what_cannot_be_listed_is_named)
     };
     int differ = 0;
     for (size_t i = 0; i < N(rows); i++)
-        differ += list_differs(&(list_case){ .format = CLI_TSV,
-                                             .name = rows[i].option,
-                                             .value = rows[i].value,
-                                             .wanted = rows[i].wanted,
-                                             .status = 2 });
+        differ += list_differs(&(list_case){
+            .format = CLI_TSV, .name = rows[i].option, .value = rows[i].value, .wanted = rows[i].wanted, .status = 2 });
     assert_int_equal(differ, 0);
 }
 
@@ -249,12 +240,11 @@ TEST(the_title_counts)
     static const struct {
         int64_t shown, total; /* -1: not known */
         const char *title;
-    } rows[] = { { 0, 5, "No runs found of S" },
-                 { 1, -1, "1 run of S" },
-                 { 1, 1, "1 run of S" },
-                 { 1, 2, "1 run of S (1 more not shown, use --limit to see more)" },
-                 { 2, 1, "2 runs of S" },
-                 { 2, 12, "2 runs of S (10 more not shown, use --limit to see more)" } };
+    } rows[] = {
+        { 0, 5, "No runs found of S" }, { 1, -1, "1 run of S" },
+        { 1, 1, "1 run of S" },         { 1, 2, "1 run of S (1 more not shown, use --limit to see more)" },
+        { 2, 1, "2 runs of S" },        { 2, 12, "2 runs of S (10 more not shown, use --limit to see more)" }
+    };
     for (size_t i = 0; i < N(rows); i++) {
         char *title = cli_list_title("run", rows[i].shown, rows[i].total, " of S");
         assert_string_equal(title, rows[i].title);

@@ -113,19 +113,15 @@ TEST(each_kind_reads_its_own_form)
     for (size_t i = 0; i < N(rows); i++) {
         int64_t integer = 0, size = 0;
         double number = 0, duration = 0;
-        bool ok[] = { cli_parse_int(rows[i].text, &integer),
-                      cli_parse_number(rows[i].text, &number),
-                      cli_parse_duration(rows[i].text, &duration),
-                      cli_parse_size(rows[i].text, &size) };
+        bool ok[] = { cli_parse_int(rows[i].text, &integer), cli_parse_number(rows[i].text, &number),
+                      cli_parse_duration(rows[i].text, &duration), cli_parse_size(rows[i].text, &size) };
         bool right = ok[0] == rows[i].is_int && (!ok[0] || integer == rows[i].integer) &&
                      ok[1] == !isnan(rows[i].number) && (!ok[1] || number == rows[i].number) &&
-                     ok[2] == !isnan(rows[i].duration_s) &&
-                     (!ok[2] || duration == rows[i].duration_s) && ok[3] == !isnan(rows[i].size) &&
-                     (!ok[3] || (double)size == rows[i].size);
+                     ok[2] == !isnan(rows[i].duration_s) && (!ok[2] || duration == rows[i].duration_s) &&
+                     ok[3] == !isnan(rows[i].size) && (!ok[3] || (double)size == rows[i].size);
         if (!right)
-            fail_msg("\"%s\": int %d %lld, number %d %.17g, duration %d %.17g, size %d %lld",
-                     rows[i].text, ok[0], (long long)integer, ok[1], number, ok[2], duration, ok[3],
-                     (long long)size);
+            fail_msg("\"%s\": int %d %lld, number %d %.17g, duration %d %.17g, size %d %lld", rows[i].text, ok[0],
+                     (long long)integer, ok[1], number, ok[2], duration, ok[3], (long long)size);
     }
 }
 

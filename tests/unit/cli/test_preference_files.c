@@ -120,19 +120,17 @@ TEST(rows_that_are_not_pairs)
                           "\"a\",\"chosen\":\"b\"}\n",
                           "100", false, &p, &said),
                      CLI_EXIT_INPUT);
-    assert_non_null(
-        strstr(said, ":1: chosen and rejected are equal: there is nothing to prefer\n"));
+    assert_non_null(strstr(said, ":1: chosen and rejected are equal: there is nothing to prefer\n"));
     assert_non_null(strstr(said, ":2: needs \"chosen\" and \"rejected\""));
     assert_non_null(strstr(said, "2 lines cannot be used\nhint: nothing was sent\n"));
     free(said);
     cli_pairs_free(&p);
     /* A tie says nothing and is left out. */
-    assert_int_equal(
-        take("{\"comparison\":{\"prompt_conversation\":\"a\",\"completion_A\":\"b\",\"completion_"
-             "B\":\"c\"},"
-             "\"label\":\"Tie\"}\n{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\"}\n",
-             "100", false, &p, &said),
-        0);
+    assert_int_equal(take("{\"comparison\":{\"prompt_conversation\":\"a\",\"completion_A\":\"b\",\"completion_"
+                          "B\":\"c\"},"
+                          "\"label\":\"Tie\"}\n{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\"}\n",
+                          "100", false, &p, &said),
+                     0);
     assert_int_equal(p.n, 1);
     free(said);
     cli_pairs_free(&p);
@@ -154,16 +152,14 @@ TEST(rows_that_are_not_pairs)
     cli_pairs_free(&p);
 }
 
-#define MARK(ask, answer, label)                                                                   \
-    "{\"prompt\":\"" ask "\",\"completion\":\"" answer "\",\"label\":" label "}\n"
+#define MARK(ask, answer, label) "{\"prompt\":\"" ask "\",\"completion\":\"" answer "\",\"label\":" label "}\n"
 
 TEST(marked_answers_are_paired)
 {
     cli_pairs p;
     char *said;
-    assert_int_equal(take(MARK("a", "b", "true") MARK("c", "d e f", "false") MARK("g", "h", "true"),
-                          "100", true, &p, &said),
-                     0);
+    assert_int_equal(
+        take(MARK("a", "b", "true") MARK("c", "d e f", "false") MARK("g", "h", "true"), "100", true, &p, &said), 0);
     assert_string_equal(said, "");
     free(said);
     assert_true(p.n == 3 && p.unpaired);
@@ -180,8 +176,7 @@ TEST(marked_answers_are_paired)
     /* The longest length holds for answers of others too. */
     char limit[20];
     (void)snprintf(limit, sizeof limit, "%zu", most);
-    assert_int_equal(
-        take(MARK("a", "b", "true") MARK("c", "d e f", "false"), limit, true, &p, &said), 0);
+    assert_int_equal(take(MARK("a", "b", "true") MARK("c", "d e f", "false"), limit, true, &p, &said), 0);
     free(said);
     assert_true(p.items[0].rejected.len == most && p.items[1].rejected.len <= most && p.n_cut == 1);
     cli_pairs_free(&p);

@@ -8,8 +8,7 @@
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 
-static bool scripted_export(const tinkc_adapter_options *, tinkc_progress_fn *, void *user,
-                            tinkc_error *);
+static bool scripted_export(const tinkc_adapter_options *, tinkc_progress_fn *, void *user, tinkc_error *);
 #define tinkc_adapter_export scripted_export
 #include "../../../cli/models/adapter_forms.c"
 #include "support/json_trees.h"
@@ -18,8 +17,7 @@ static bool scripted_export(const tinkc_adapter_options *, tinkc_progress_fn *, 
 #define HALF  "━━━━━━━━━━━━━━──────────────"
 #define WHOLE "━━━━━━━━━━━━━━━━━━━━━━━━━━━━"
 #define NONE  "────────────────────────────"
-#define NEVER                                                                                      \
-    (INT64_MAX / 2) /* a time at which something was said, long before which it is not said again */
+#define NEVER (INT64_MAX / 2) /* a time at which something was said, long before which it is not said again */
 
 static void assert_shown(const char *wanted)
 {
@@ -33,8 +31,7 @@ static cli_progress begun(const cli_app *app, bool bytes)
 {
     cli_progress p;
     cli_progress_begin(&p, app, "Reading", -1, bytes);
-    assert_true(p.begun_ms > 0 && p.said_ms >= p.begun_ms && p.total == -1 && p.done == 0 &&
-                p.app == app);
+    assert_true(p.begun_ms > 0 && p.said_ms >= p.begun_ms && p.total == -1 && p.done == 0 && p.app == app);
     p.begun_ms = cli_now_ms() - 3600000;
     p.drawn_ms = p.said_ms = -NEVER;
     return p;
@@ -88,8 +85,7 @@ TEST(a_bar_shows_its_share)
 
 TEST(where_nothing_is_drawn)
 {
-    const cli_app quiet = { .draws = true, .progress = true, .quiet = true },
-                  off = { .draws = true };
+    const cli_app quiet = { .draws = true, .progress = true, .quiet = true }, off = { .draws = true };
     const cli_app file = { .progress = true };
     hold_output();
     cli_progress p = begun(&quiet, false);
@@ -126,8 +122,7 @@ TEST(a_status_line_is_cleared_and_escaped)
     memset(wide, 'a', sizeof wide - 1);
     wide[sizeof wide - 1] = '\0';
     hold_output();
-    cli_status(&app, true, "%s",
-               wide); /* 80 columns where the terminal does not say, the last one empty */
+    cli_status(&app, true, "%s", wide); /* 80 columns where the terminal does not say, the last one empty */
     cli_progress_clear();
     char wanted[200];
     (void)snprintf(wanted, sizeof wanted, "^M%.79s^[[K^M^[[K", wide);
@@ -148,8 +143,7 @@ TEST(time_of_a_check)
     assert_int_equal(cli_doctor_left_ms(&d, now - 5000), 0);
     app.deadline_ms = now - 1;
     assert_int_equal(cli_doctor_left_ms(&d, now + 3600000), 0);
-    assert_true(!cli_doctor_is_skewed(30) && !cli_doctor_is_skewed(0) &&
-                !cli_doctor_is_skewed(-30));
+    assert_true(!cli_doctor_is_skewed(30) && !cli_doctor_is_skewed(0) && !cli_doctor_is_skewed(-30));
     assert_true(cli_doctor_is_skewed(31) && cli_doctor_is_skewed(-31));
     double hour = cli_seconds_since(now - 3600000);
     assert_true(hour >= 3600 && hour < 3660);
@@ -258,8 +252,7 @@ static struct {
     bool goes_on[2]; /* what the two calls of its progress said */
 } script;
 
-static bool scripted_export(const tinkc_adapter_options *o, tinkc_progress_fn *fn, void *user,
-                            tinkc_error *err)
+static bool scripted_export(const tinkc_adapter_options *o, tinkc_progress_fn *fn, void *user, tinkc_error *err)
 {
     assert_string_equal(o->target, "there");
     ((cli_progress *)user)->drawn_ms = -NEVER;
@@ -310,10 +303,7 @@ TEST(a_form_ends_by_itself_an_error_or_a_signal)
 /* Pages of a list: how many are wanted, what ends it, and what is shown after each hundred. */
 TEST(pages_are_fetched_until_enough_are_shown)
 {
-    cli_app app = { .command = cli_find("run", "list"),
-                    .deadline_ms = INT64_MAX,
-                    .draws = true,
-                    .progress = true };
+    cli_app app = { .command = cli_find("run", "list"), .deadline_ms = INT64_MAX, .draws = true, .progress = true };
     cli_pager p;
     tinkc_error err = { 0 };
     cli_pager_begin(&p, &app, 2, "runs");

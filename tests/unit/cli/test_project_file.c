@@ -62,8 +62,7 @@ static int start(const char *line, char **said, char **hook)
     bad = bad ? bad : cli_config_load(&app);
     bad = bad ? bad : cli_config_report(&app);
     bad = bad ? bad : cli_config_defaults(&app);
-    bool whole = app.command &&
-                 (app.command->run == cli_train_sweep || app.command->run == cli_train_resume);
+    bool whole = app.command && (app.command->run == cli_train_sweep || app.command->run == cli_train_resume);
     bad = bad ? bad : whole ? app.command->run(&app) : cli_train_config_take(&app);
     *said = release_output();
     const char *text = bad || whole ? NULL : cli_text(&app, "hook");
@@ -150,8 +149,7 @@ TEST(a_log_dir_is_judged_where_its_links_lead)
     assert_int_equal(symlink("../outside", "link"), 0);
     assert_int_equal(symlink("../nothing-yet", "dangling"), 0);
     assert_int_equal(symlink("runs", "within"), 0);
-    static const char *const out[] = { "link",         "link/x",   "link/x/y",
-                                       "runs/../link", "dangling", "dangling/x" };
+    static const char *const out[] = { "link", "link/x", "link/x/y", "runs/../link", "dangling", "dangling/x" };
     for (size_t i = 0; i < sizeof out / sizeof *out; i++) {
         char text[200];
         (void)snprintf(text, sizeof text, "[train.sft]\nlog_dir = \"%s\"\n", out[i]);

@@ -10,8 +10,8 @@
 #include "support/test_case.h"
 
 static cli_app app;
-static const cli_prompt_options both = { .need_answer = true, .need_prompt = true },
-                                prompt = { .need_prompt = true }, none = { 0 };
+static const cli_prompt_options both = { .need_answer = true, .need_prompt = true }, prompt = { .need_prompt = true },
+                                none = { 0 };
 
 static int begin(void **state)
 {
@@ -77,16 +77,13 @@ TEST_WITH(a_prompt_and_its_answer_have_several_member_names, begin, end)
         { "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\","
           "\"content\":[]}]}",
           ASK("a"), NULL },
-        { "{\"messages\":[{\"role\":\"assistant\",\"content\":\"b\"}]}",
-          "[{\"role\":\"assistant\",\"content\":\"b\"}]", NULL },
+        { "{\"messages\":[{\"role\":\"assistant\",\"content\":\"b\"}]}", "[{\"role\":\"assistant\",\"content\":\"b\"}]",
+          NULL },
         { "{\"messages\":[{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\","
           "\"content\":\"a\"}]}",
-          "[{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\",\"content\":\"a\"}]",
-          NULL },
+          "[{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\",\"content\":\"a\"}]", NULL },
         { "{\"prompt\":\"a\",\"tools\":[{\"name\":\"f\"}]}",
-          "{\"messages\":" ASK(
-              "a") ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}",
-          NULL },
+          "{\"messages\":" ASK("a") ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}", NULL },
         { "{\"prompt\":\"a\",\"tools\":[]}", ASK("a"), NULL },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -112,16 +109,13 @@ TEST_WITH(a_row_without_a_prompt_is_refused, begin, end)
         const cli_prompt_options *how;
         const char *why; /* NULL = it is taken */
     } rows[] = {
-        { "{\"x\":1}", &prompt,
-          "the row has no prompt: messages, prompt, question, problem or input" },
+        { "{\"x\":1}", &prompt, "the row has no prompt: messages, prompt, question, problem or input" },
         { "{\"x\":1}", &none, NULL },
         { "{\"prompt\":5}", &prompt, "the prompt is neither a text nor a list of messages" },
         { "{\"prompt\":5}", &none, "the prompt is neither a text nor a list of messages" },
         { "{\"messages\":[]}", &prompt, "the prompt is neither a text nor a list of messages" },
-        { "{\"messages\":[{\"content\":\"a\"}]}", &prompt,
-          "the prompt is neither a text nor a list of messages" },
-        { "{\"messages\":[{\"role\":\"user\"}]}", &prompt,
-          "the prompt is neither a text nor a list of messages" },
+        { "{\"messages\":[{\"content\":\"a\"}]}", &prompt, "the prompt is neither a text nor a list of messages" },
+        { "{\"messages\":[{\"role\":\"user\"}]}", &prompt, "the prompt is neither a text nor a list of messages" },
         { "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},5]}", &prompt,
           "the prompt is neither a text nor a list of messages" },
         { "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[]},{\"role\":\"user\","
@@ -130,11 +124,9 @@ TEST_WITH(a_row_without_a_prompt_is_refused, begin, end)
         { "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[1]},{\"role\":\"user\","
           "\"content\":\"a\"}]}",
           &prompt, NULL },
-        { "{\"prompt\":\"a\"}", &both,
-          "the row has no answer to grade against: answer, solution, target or label" },
+        { "{\"prompt\":\"a\"}", &both, "the row has no answer to grade against: answer, solution, target or label" },
         { "{\"prompt\":\"a\",\"answer\":\"b\"}", &both, NULL },
-        { "{\"prompt\":\"a\",\"tools\":5}", &prompt,
-          "\"tools\" must be a list, or a list as JSON in a text" },
+        { "{\"prompt\":\"a\",\"tools\":5}", &prompt, "\"tools\" must be a list, or a list as JSON in a text" },
         { "{\"prompt\":\"a\",\"tools\":5}", &none, NULL },
         { "[1]", &none, "" },
         { "{\"torn", &none, "" },
@@ -164,11 +156,10 @@ TEST_WITH(options_name_the_members, begin, end)
     assert_int_equal(cli_set_value(&app, "prompt-field", "ask", CLI_FROM_PROGRAM, "test"), 0);
     assert_int_equal(cli_set_value(&app, "answer-field", "say", CLI_FROM_PROGRAM, "test"), 0);
     assert_int_equal(cli_set_value(&app, "tag-field", "kind", CLI_FROM_PROGRAM, "test"), 0);
-    assert_int_equal(
-        take("{\"prompt\":\"a\",\"ask\":\"b\",\"answer\":\"c\",\"say\":\"d\",\"kind\":5}\n"
-             "{\"ask\":\"e\"}\n",
-             &prompt, &p, &said),
-        0);
+    assert_int_equal(take("{\"prompt\":\"a\",\"ask\":\"b\",\"answer\":\"c\",\"say\":\"d\",\"kind\":5}\n"
+                          "{\"ask\":\"e\"}\n",
+                          &prompt, &p, &said),
+                     0);
     free(said);
     assert_string_equal(p.items[0].messages_json, ASK("b"));
     assert_string_equal(p.items[0].answer, "d");
@@ -185,8 +176,7 @@ TEST_WITH(options_name_the_members, begin, end)
 /* The files of the command line: arguments, then --data. */
 TEST_WITH(arguments_come_before_data, begin, end)
 {
-    char paths[3][30] = { "/tmp/tinkc-prompts-XXXXXX", "/tmp/tinkc-prompts-XXXXXX",
-                          "/tmp/tinkc-prompts-XXXXXX" };
+    char paths[3][30] = { "/tmp/tinkc-prompts-XXXXXX", "/tmp/tinkc-prompts-XXXXXX", "/tmp/tinkc-prompts-XXXXXX" };
     const char *args[] = { paths[0], paths[1] };
     cli_prompts p;
     hold_output();
@@ -219,8 +209,7 @@ TEST_WITH(arguments_come_before_data, begin, end)
     code = cli_prompts_read(&app, &prompt, &p);
     said = release_output();
     assert_int_equal(code, CLI_EXIT_NOT_FOUND);
-    assert_true(p.n == 1 && strncmp(said, "error: ", 7) == 0 &&
-                strcspn(said, "\n") + 1 == strlen(said));
+    assert_true(p.n == 1 && strncmp(said, "error: ", 7) == 0 && strcspn(said, "\n") + 1 == strlen(said));
     free(said);
     cli_prompts_free(&p);
     unlink(paths[0]);
@@ -419,8 +408,8 @@ TEST_WITH(the_end_of_a_turn_and_of_a_text_stop_a_sample, open_nano, close_nano)
     given("top-k", "3");
     given("stop", "a");
     assert_int_equal(cli_sampling_options(&app, &asked, false, &s), 0);
-    assert_true(s.max_tokens == 9 && s.temperature == 0.5F && s.top_p == 0.25F && s.top_k == 3 &&
-                !s.has_seed && s.n_stop_tokens == 0 && s.stop && s.stop[0]);
+    assert_true(s.max_tokens == 9 && s.temperature == 0.5F && s.top_p == 0.25F && s.top_k == 3 && !s.has_seed &&
+                s.n_stop_tokens == 0 && s.stop && s.stop[0]);
     assert_string_equal(s.stop[0], "a");
     assert_null(s.stop[1]);
     cli_free_sampling(&s);
@@ -429,8 +418,7 @@ TEST_WITH(the_end_of_a_turn_and_of_a_text_stop_a_sample, open_nano, close_nano)
     given("stop-token", "17");
     given("seed", "5");
     assert_int_equal(cli_sampling_options(&app, &asked, false, &s), 0);
-    assert_true(!s.stop && s.n_stop_tokens == 1 && s.stop_tokens[0] == 17 && s.has_seed &&
-                s.seed == 5);
+    assert_true(!s.stop && s.n_stop_tokens == 1 && s.stop_tokens[0] == 17 && s.has_seed && s.seed == 5);
     cli_free_sampling(&s);
 }
 
@@ -443,11 +431,9 @@ TEST_WITH(room_for_an_answer, open_nano, close_nano)
         int32_t wanted, left;
     } rows[] = {
         { 1000, 24, 1000, 1000 }, /* fits into any model */
-        { 1000, 25, 1000, 975 },  { 2000, 25, 1000, 1000 },
-        { 1025, 25, 1000, 1000 }, { 1024, 25, 1000, 999 },
-        { 2000, 1999, 50, 1 },    { 2000, 2000, 50, 50 }, /* the service refuses it */
-        { 2000, 3000, 50, 50 },   { -1, 3000, 50, 50 },
-        { -1, 5000, 5000, 5000 },
+        { 1000, 25, 1000, 975 },  { 2000, 25, 1000, 1000 }, { 1025, 25, 1000, 1000 },
+        { 1024, 25, 1000, 999 },  { 2000, 1999, 50, 1 },    { 2000, 2000, 50, 50 }, /* the service refuses it */
+        { 2000, 3000, 50, 50 },   { -1, 3000, 50, 50 },     { -1, 5000, 5000, 5000 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cli_asked asked = { .context = rows[i].context };
@@ -459,8 +445,7 @@ TEST_WITH(room_for_an_answer, open_nano, close_nano)
             (void)snprintf(wanted, sizeof wanted,
                            "--max-tokens lowered from %d to %d: the model's context is %d tokens, "
                            "the prompt has %d\n",
-                           (int)rows[i].wanted, (int)rows[i].left, (int)rows[i].context,
-                           (int)rows[i].prompt);
+                           (int)rows[i].wanted, (int)rows[i].left, (int)rows[i].context, (int)rows[i].prompt);
         assert_said(said, wanted);
         assert_int_equal(s.max_tokens, rows[i].left);
     }
@@ -504,9 +489,10 @@ TEST_WITH(a_list_of_tokens_holds_ids, open_nano, close_nano)
     static const struct {
         const char *list;
         size_t n;
-    } rows[] = { { "[1,2,0]", 3 }, { "[2147483647]", 1 }, { "[]", 0 },        { "[2147483648]", 0 },
-                 { "[-1]", 0 },    { "[1,-1]", 0 },       { "[1,\"2\"]", 0 }, { "[1.0]", 0 },
-                 { "{}", 0 },      { "[4294967297]", 0 } };
+    } rows[] = {
+        { "[1,2,0]", 3 }, { "[2147483647]", 1 }, { "[]", 0 },    { "[2147483648]", 0 }, { "[-1]", 0 },
+        { "[1,-1]", 0 },  { "[1,\"2\"]", 0 },    { "[1.0]", 0 }, { "{}", 0 },           { "[4294967297]", 0 }
+    };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_tokens ids = { 0 };
         assert_true(tinkc_tokens_append(&ids, (const int32_t[]){ 9 }, 1, NULL));
@@ -528,9 +514,8 @@ TEST_WITH(a_system_prompt_replaces_none_of_the_files, open_nano, close_nano)
     static const struct {
         bool given;
         const char *messages, *first;
-    } rows[] = { { false, own, "" },   { false, user, "" },  { false, "[]", "" },
-                 { true, own, "" },    { true, user, head }, { true, "[]", head },
-                 { true, "[5]", head } };
+    } rows[] = { { false, own, "" },   { false, user, "" },  { false, "[]", "" },  { true, own, "" },
+                 { true, user, head }, { true, "[]", head }, { true, "[5]", head } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char wanted[300];
         if (rows[i].given)
@@ -560,8 +545,7 @@ TEST_WITH(thoughts_are_hidden_or_shown_alone, open_nano, close_nano)
         { "a</think>b<think>c</think>", "b<think>c</think>", "a" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char *shown = cli_thinking(rows[i].text, "show"),
-             *hidden = cli_thinking(rows[i].text, "hide"),
+        char *shown = cli_thinking(rows[i].text, "show"), *hidden = cli_thinking(rows[i].text, "hide"),
              *only = cli_thinking(rows[i].text, "only");
         assert_string_equal(shown, rows[i].text);
         assert_string_equal(hidden, rows[i].hidden);
@@ -598,17 +582,14 @@ TEST_WITH(an_answer_ends_before_its_stop, open_nano, close_nano)
     };
     const cli_asked asked = { .tokenizer = nano };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const tinkc_sequence seq = { .tokens = { ids + rows[i].from, rows[i].n },
-                                     .stop_reason = rows[i].reason };
+        const tinkc_sequence seq = { .tokens = { ids + rows[i].from, rows[i].n }, .stop_reason = rows[i].reason };
         const tinkc_sampling how = { .stop = rows[i].stops };
         char *text = cli_answer_text(&asked, &seq, &how);
         assert_string_equal(text, rows[i].text);
         assert_string_equal(cli_termination(&asked, &seq), rows[i].termination);
         free(text);
     }
-    const tinkc_sequence seq = { .tokens = { ids + 2, 2 },
-                                 .logprobs = { logprobs, 2 },
-                                 .stop_reason = TINKC_STOP },
+    const tinkc_sequence seq = { .tokens = { ids + 2, 2 }, .logprobs = { logprobs, 2 }, .stop_reason = TINKC_STOP },
                          bare = { .tokens = { ids, 1 }, .stop_reason = TINKC_STOP_LENGTH };
     const tinkc_sampling how = { 0 };
     static const char *const wanted[] = {

@@ -296,8 +296,7 @@ TEST_WITH(rollouts_that_cannot_be_written_are_an_error, setup, teardown)
     char folder[] = "/tmp/tinkc-rollouts-XXXXXX", command[100];
     assert_non_null(mkdtemp(folder));
     rl.job.log_dir = folder;
-    (void)snprintf(command, sizeof command,
-                   "mkdir -p %s/iteration_000001/train_rollout_summaries.jsonl", folder);
+    (void)snprintf(command, sizeof command, "mkdir -p %s/iteration_000001/train_rollout_summaries.jsonl", folder);
     assert_int_equal(system(command), 0);
     assert_true(record(&rl, 0, NULL, 0, &err));
     hold_output();
@@ -358,15 +357,12 @@ TEST_WITH(numbers_of_steps, setup, teardown)
         size_t steps, groups_in_each;
         bool env;
     } rows[] = {
-        { 7, "2", "4", NULL, 3, 4, false },
-        { 8, "1", "4", NULL, 2, 4, false },
+        { 7, "2", "4", NULL, 3, 4, false }, { 8, "1", "4", NULL, 2, 4, false },
         { 3, "1", "4", NULL, 1, 3, false }, /* none is asked twice in a step */
         { 3, "5", "4", NULL, 5, 3, false }, /* and each once in an epoch */
         { 3, "1", "4", NULL, 1, 4, true },  /* but one row makes many episodes */
-        { 7, "2", "4", "2", 2, 4, false },
-        { 7, "2", "4", "3", 3, 4, false },
-        { 7, "2", "4", "4", 3, 4, false },
-        { 7, "2", "4", "1", 1, 4, false },
+        { 7, "2", "4", "2", 2, 4, false },  { 7, "2", "4", "3", 3, 4, false },
+        { 7, "2", "4", "4", 3, 4, false },  { 7, "2", "4", "1", 1, 4, false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         teardown(NULL);
@@ -458,14 +454,13 @@ TEST_WITH(groups_that_are_waited_for, setup, teardown)
 
 /* ---- steps ---- */
 
-static const char first_step[] =
-    "between steps, at 0\n"
-    "span step of 2000 ms\nspans of 0\n"
-    "row {\"step\":0,\"env/all/reward\":0.25,\"kl\":0.5,\"time/evals\":3}\n"
-    "step {\"step\":0,\"env/all/reward\":0.25,\"kl\":0.5,\"time/evals\":3}\n"
-    "sample of 0, reward 0.5: 12 after [{\"role\":\"user\"}]\n"
-    "sample of 0, reward 1: 13 after null\n"
-    "shown for 0: reward 0.125  trained 5  1 steps old  150 tok/s\n";
+static const char first_step[] = "between steps, at 0\n"
+                                 "span step of 2000 ms\nspans of 0\n"
+                                 "row {\"step\":0,\"env/all/reward\":0.25,\"kl\":0.5,\"time/evals\":3}\n"
+                                 "step {\"step\":0,\"env/all/reward\":0.25,\"kl\":0.5,\"time/evals\":3}\n"
+                                 "sample of 0, reward 0.5: 12 after [{\"role\":\"user\"}]\n"
+                                 "sample of 0, reward 1: 13 after null\n"
+                                 "shown for 0: reward 0.125  trained 5  1 steps old  150 tok/s\n";
 static const char second_step[] = "between steps, at 1\n"
                                   "span step of 2000 ms\nspans of 1\n"
                                   "row {\"step\":1,\"env/all/reward\":0.25,\"kl\":0.5}\n"
@@ -479,10 +474,9 @@ static void fill_groups(void)
     script.sizes[0] = 2;
     script.sizes[1] = 1;
     script.sizes[2] = 1; /* one more than are kept */
-    script.rollouts[0][0] =
-        (tinkc_rollout){ .text = "12",
-                         .reward = 0.5,
-                         .messages_json = "[{\"role\":\"user\"},{\"role\":\"assistant\"}]" };
+    script.rollouts[0][0] = (tinkc_rollout){ .text = "12",
+                                             .reward = 0.5,
+                                             .messages_json = "[{\"role\":\"user\"},{\"role\":\"assistant\"}]" };
     script.rollouts[0][1] = (tinkc_rollout){ .text = "not the first" };
     script.rollouts[1][0] = (tinkc_rollout){ .text = "13", .reward = 1 };
     script.rollouts[2][0] = (tinkc_rollout){ .text = "14", .reward = 1 };
@@ -566,15 +560,13 @@ TEST_WITH(the_end_of_a_run_saves_what_it_can, setup, teardown)
     } rows[] = {
         { true, 0, 0, 2, 0, 0, 0, "final checkpoint at 2\ngoodbye at 2\n", "" },
         { true, 0, 0, 1, 0, 0, 0, "goodbye at 1\n", "" }, /* no step was taken */
-        { true, 0, 0, 2, 0, TINKC_E_FILE, 1, "final checkpoint at 2\nfailed at 2: not saved\n",
-          "" },
+        { true, 0, 0, 2, 0, TINKC_E_FILE, 1, "final checkpoint at 2\nfailed at 2: not saved\n", "" },
         { false, TINKC_E_FILE, 0, 2, 0, 0, 1, "failed at 2: why\n", "" },
         { false, TINKC_E_REQUEST_FAILED, 0, 2, 0, 0, 1, "failed at 2: why\n", "" },
         { false, TINKC_E_FILE, TINKC_E_CALLBACK, 2, 0, 0, 1, "failed at 2: why\n", "" },
         { false, TINKC_E_REQUEST_FAILED, TINKC_E_CALLBACK, 2, 0, 0, CLI_EXIT_PARTLY, "",
           "error: why\nhint: remove the cause, then: tinkc train resume run\n" },
-        { false, TINKC_E_REQUEST_FAILED, TINKC_E_CALLBACK, 2, SIGINT, 0, CLI_EXIT_SIGINT,
-          "stopped at 2\n", "" },
+        { false, TINKC_E_REQUEST_FAILED, TINKC_E_CALLBACK, 2, SIGINT, 0, CLI_EXIT_SIGINT, "stopped at 2\n", "" },
         { true, 0, 0, 2, SIGINT, 0, CLI_EXIT_SIGINT, "stopped at 2\n", "" },
     };
     char folder[] = "run";

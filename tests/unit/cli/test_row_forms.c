@@ -19,12 +19,11 @@
 #include "support/test_case.h"
 
 /* Writes all that a row may bring. A weight is a mark for training, which it must not see. */
-static const char shape[] =
-    "{% for t in tools or [] %}{{ t.function.name }} {{ t.function.parameters|tojson }};"
-    "{% endfor %}{% for m in messages %}{{ m.role }}:{{ m.content or '' }}"
-    "{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments }})"
-    "{% endfor %}{{ m.weight }};{% endfor %}"
-    "{% if add_generation_prompt %}assistant:{% endif %}";
+static const char shape[] = "{% for t in tools or [] %}{{ t.function.name }} {{ t.function.parameters|tojson }};"
+                            "{% endfor %}{% for m in messages %}{{ m.role }}:{{ m.content or '' }}"
+                            "{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments }})"
+                            "{% endfor %}{{ m.weight }};{% endfor %}"
+                            "{% if add_generation_prompt %}assistant:{% endif %}";
 
 static tinkc_tokenizer *tokenizer;
 static tinkc_template *template;
@@ -92,8 +91,7 @@ static void put_side(char mark, const tkc_tree *conversation)
     free(text);
 }
 
-static void put_problem(const char *file, size_t line, int level, const char *code,
-                        const char *message, void *user)
+static void put_problem(const char *file, size_t line, int level, const char *code, const char *message, void *user)
 {
     (void)file, (void)line, (void)code, (void)user;
     fprintf(sheet, "%c %s\n", level == CLI_LEVEL_ERROR ? '!' : '?', message);
@@ -182,8 +180,7 @@ static bool is_right(const a_case *c)
     size_t len;
     assert_true(c->wanted[0] != '\0');
     if (c->wanted[0] == '=')
-        (void)snprintf(conversation, sizeof conversation, "%.*s", (int)strcspn(c->wanted + 2, "\n"),
-                       c->wanted + 2);
+        (void)snprintf(conversation, sizeof conversation, "%.*s", (int)strcspn(c->wanted + 2, "\n"), c->wanted + 2);
     sheet = open_memstream(&got, &len);
     assert_non_null(sheet);
     if (strncmp(c->row, "sft ", 4) == 0)
@@ -297,8 +294,7 @@ TEST(no_fault_is_left)
     why = (cli_row_fault){ "of another row" };
     s = cli_row_preference(&json_arena, row, &why);
     assert_true(!s.chosen && !s.rejected);
-    assert_string_equal(why.text,
-                        "needs \"chosen\" and \"rejected\": texts with a \"prompt\", or messages");
+    assert_string_equal(why.text, "needs \"chosen\" and \"rejected\": texts with a \"prompt\", or messages");
 }
 
 /* A line is often the end of a mapped file: nothing behind it may be looked at, wherever it is torn. */

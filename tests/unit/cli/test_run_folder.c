@@ -113,8 +113,7 @@ TEST(rows_are_appended_to_their_files)
     assert_int_equal(cli_trainlog_open(&app, "run", NULL, &log), 0);
     app.command_line = NULL;
     assert_true(app.log_file == log.text && !log.hook.pipe && !log.samples);
-    assert_true(cli_trainlog_metrics(&log, row) && cli_trainlog_spans(&log, row) &&
-                cli_trainlog_checkpoint(&log, row));
+    assert_true(cli_trainlog_metrics(&log, row) && cli_trainlog_spans(&log, row) && cli_trainlog_checkpoint(&log, row));
     assert_false(is_there("run/samples.jsonl"));
     assert_true(cli_trainlog_sample(&log, row) && cli_trainlog_sample(&log, row));
     cli_trainlog_info(&log, "seed", "7");
@@ -155,8 +154,7 @@ TEST(a_full_disk_is_an_error)
         assert_int_equal(cli_trainlog_open(&app, path, NULL, &log), 0);
         assert_true(cli_trainlog_metrics(&log, row) == (i != 0));
         assert_true(cli_trainlog_spans(&log, row) == (i != 1));
-        assert_true(cli_trainlog_checkpoint(&log, row) ==
-                    (i > 2)); /* /dev/full cannot be synced either */
+        assert_true(cli_trainlog_checkpoint(&log, row) == (i > 2)); /* /dev/full cannot be synced either */
         assert_true(cli_trainlog_sample(&log, row) == (i != 3));
         end_log(&log);
         (void)snprintf(path, sizeof path, "full%zu/checkpoints.jsonl", i);
@@ -178,9 +176,8 @@ TEST(a_full_disk_is_an_error)
 TEST(rewinding_drops_later_and_torn_rows)
 {
     assert_true(cli_trainlog_rewind("nothing", 3)); /* no files: nothing to do */
-    put("back/metrics.jsonl",
-        "{\"step\":0}\n{\"step\":2,\"a\":1}\n{\"step\":3}\n{\"note\":1}\n{\"step\":\"4\"}\n"
-        "not JSON\n{\"step\":7}\n{\"st");
+    put("back/metrics.jsonl", "{\"step\":0}\n{\"step\":2,\"a\":1}\n{\"step\":3}\n{\"note\":1}\n{\"step\":\"4\"}\n"
+                              "not JSON\n{\"step\":7}\n{\"st");
     put("back/timing_spans.jsonl", "{\"step\":3}\n{\"step\":2}\n");
     put("back/samples.jsonl", "{\"step\":4}\n");
     put("back/checkpoints.jsonl", "{\"step\":9,\"state_path\":\"s\"}\n{\"na");
@@ -191,15 +188,13 @@ TEST(rewinding_drops_later_and_torn_rows)
     assert_holds("back/samples.jsonl", "");
     assert_holds("back/checkpoints.jsonl", "{\"step\":9,\"state_path\":\"s\"}\n");
     assert_false(is_there("back/metrics.jsonl.new"));
-    assert_int_equal(mkdir("back/metrics.jsonl.new", 0700),
-                     0); /* where the new rows would be written */
+    assert_int_equal(mkdir("back/metrics.jsonl.new", 0700), 0); /* where the new rows would be written */
     assert_false(cli_trainlog_rewind("back", 1));
     assert_int_equal(rmdir("back/metrics.jsonl.new"), 0);
     assert_int_equal(mkdir("back/samples.jsonl.new", 0700), 0);
     assert_false(cli_trainlog_rewind("back", 1));
     assert_int_equal(rmdir("back/samples.jsonl.new"), 0);
-    assert_int_equal(mkdir("odd", 0700) + mkdir("odd/samples.jsonl", 0700),
-                     0); /* what cannot be replaced */
+    assert_int_equal(mkdir("odd", 0700) + mkdir("odd/samples.jsonl", 0700), 0); /* what cannot be replaced */
     assert_false(cli_trainlog_rewind("odd", 0));
     assert_true(cli_trainlog_rewind("back", 0));
     assert_holds("back/metrics.jsonl", "{\"note\":1}\n{\"step\":\"4\"}\nnot JSON\n");
@@ -227,9 +222,8 @@ TEST(records_are_listed_from_checkpoints)
 {
     tkc_tree *none = cli_trainlog_records(&json_arena, "nothing", "state_path");
     assert_int_equal(tkc_tree_length(none), 0);
-    put("records/checkpoints.jsonl",
-        "{\"state_path\":\"a\"}\n{\"state_path\":5}\n{\"sampler_path\":\"b\"}\n"
-        "{\"state_path\":\"c\"}\n{\"state_path\":\"torn");
+    put("records/checkpoints.jsonl", "{\"state_path\":\"a\"}\n{\"state_path\":5}\n{\"sampler_path\":\"b\"}\n"
+                                     "{\"state_path\":\"c\"}\n{\"state_path\":\"torn");
     tkc_tree *all = cli_trainlog_records(&json_arena, "records", "state_path");
     char *text = json_print(all);
     assert_string_equal(text, "[{\"state_path\":\"a\"},{\"state_path\":\"c\"}]");
@@ -259,8 +253,7 @@ TEST(what_tells_a_run)
         put(path, "x");
         assert_true(cli_trainlog_exists("telling") == rows[i].tells);
         assert_true(cli_trainlog_remove("telling"));
-        assert_true(is_there(path) ==
-                    (strcmp(rows[i].name, "other") == 0)); /* what is not a run's stays */
+        assert_true(is_there(path) == (strcmp(rows[i].name, "other") == 0)); /* what is not a run's stays */
     }
 }
 
@@ -282,12 +275,9 @@ TEST(removing_a_log_leaves_other_files)
     put("gone/iteration_000002/mine", "x");
     put("gone/iterations/train_rollout_summaries.jsonl", "x");
     assert_true(cli_trainlog_remove("gone"));
-    assert_true(is_there("gone") && !is_there("gone/metrics.jsonl") &&
-                !is_there("gone/samples.jsonl"));
-    assert_false(is_there("gone/iteration_000001") ||
-                 is_there("gone/iteration_000002/train_rollout_summaries.jsonl"));
-    assert_true(is_there("gone/iteration_000002/mine") &&
-                is_there("gone/iterations/train_rollout_summaries.jsonl"));
+    assert_true(is_there("gone") && !is_there("gone/metrics.jsonl") && !is_there("gone/samples.jsonl"));
+    assert_false(is_there("gone/iteration_000001") || is_there("gone/iteration_000002/train_rollout_summaries.jsonl"));
+    assert_true(is_there("gone/iteration_000002/mine") && is_there("gone/iterations/train_rollout_summaries.jsonl"));
     /* What cannot be removed is noticed, and the rest stays. */
     put("kept/metrics.jsonl/in", "x");
     put("kept/samples.jsonl", "x");
@@ -323,9 +313,8 @@ TEST(a_hook_reads_events_from_its_input)
 /* The run's key is not for the hook, nor are its connections. */
 TEST(a_hook_gets_no_credentials_and_no_descriptors)
 {
-    static const char tells[] =
-        "exec > seen; env | grep -o 'SECRET.*'; n=3; while [ $n -lt 256 ]; do "
-        "[ -e /proc/$$/fd/$n ] && echo $n; n=$((n+1)); done";
+    static const char tells[] = "exec > seen; env | grep -o 'SECRET.*'; n=3; while [ $n -lt 256 ]; do "
+                                "[ -e /proc/$$/fd/$n ] && echo $n; n=$((n+1)); done";
     cli_trainlog log;
     app.command = cli_find("train", "sft");
     setenv("TINKER_API_KEY", "SECRET1", 1);

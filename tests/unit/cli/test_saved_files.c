@@ -210,10 +210,9 @@ TEST(a_secret_file_is_readable_by_its_owner_only)
         assert_int_equal(chmod("file", rows[i].mode), 0);
         hold_output();
         int code = cli_check_secret_file(&app, "file");
-        assert_said(
-            code ? "error: file: other users of this machine can read or change this secret\n"
-                   "hint: chmod 600 it\n"
-                 : "");
+        assert_said(code ? "error: file: other users of this machine can read or change this secret\n"
+                           "hint: chmod 600 it\n"
+                         : "");
         assert_int_equal(code, rows[i].code);
     }
     assert_int_equal(unlink("file"), 0);
@@ -255,8 +254,7 @@ TEST(an_archive_may_go_to_the_standard_output)
     cli_place p;
     tinkc_download_options o = { .dir = "x", .name = "y", .flat = true, .replace = true };
     tinkc_error full = { .code = TINKC_E_FILE, .message = "x: No space left on device" },
-                bare = { .code = TINKC_E_FILE, .message = "x" },
-                gone = { .code = TINKC_E_NOT_FOUND };
+                bare = { .code = TINKC_E_FILE, .message = "x" }, gone = { .code = TINKC_E_NOT_FOUND };
     cli_place_begin(&p, "-", &o);
     assert_true(p.piped && o.fd == 1 && !o.dir && !o.name && !o.flat && !o.replace);
     hold_output();

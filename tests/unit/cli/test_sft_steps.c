@@ -21,10 +21,10 @@
 static tinkc_batch *script_batch(tinkc_client *, tinkc_error *);
 static bool script_add(tinkc_batch *, const int32_t *, size_t, const float *, tinkc_error *);
 static void script_batch_free(tinkc_batch *);
-static tinkc_future *script_pass(tinkc_trainer *, const tinkc_batch *, const char *,
-                                 const tinkc_loss_options *, tinkc_error *);
-static tinkc_future *script_forward(tinkc_trainer *, const tinkc_batch *, const char *,
-                                    const tinkc_loss_options *, tinkc_error *);
+static tinkc_future *script_pass(tinkc_trainer *, const tinkc_batch *, const char *, const tinkc_loss_options *,
+                                 tinkc_error *);
+static tinkc_future *script_forward(tinkc_trainer *, const tinkc_batch *, const char *, const tinkc_loss_options *,
+                                    tinkc_error *);
 static tinkc_future *script_optim(tinkc_trainer *, const tinkc_adam *, tinkc_error *);
 static void script_free(tinkc_future *);
 static const tinkc_fwdbwd *script_got(tinkc_future *, int64_t, tinkc_error *);
@@ -73,8 +73,7 @@ static int64_t clock_ms;
 static char *said; /* by the last run */
 static float weights[] = { 0, 0, 1, 0.5F };
 static int32_t ids[] = { 1, 2, 3, 4 };
-static cli_example examples[] = { { ids, weights, 4, 6, 1, 0, false },
-                                  { ids, weights, 3, 2, 2, 0, false } };
+static cli_example examples[] = { { ids, weights, 4, 6, 1, 0, false }, { ids, weights, 3, 2, 2, 0, false } };
 static const size_t order[] = { 1, 0 };
 
 static struct script {
@@ -108,8 +107,7 @@ static tinkc_batch *script_batch(tinkc_client *client, tinkc_error *err)
     return (tinkc_batch *)&script;
 }
 
-static bool script_add(tinkc_batch *batch, const int32_t *row, size_t len, const float *w,
-                       tinkc_error *err)
+static bool script_add(tinkc_batch *batch, const int32_t *row, size_t len, const float *w, tinkc_error *err)
 {
     assert_true(batch && row == ids && w == weights && (len == 3 || len == 4));
     script.n_added++;
@@ -372,11 +370,8 @@ static int setup(void **state)
 {
     (void)state;
     app = (cli_app){ .command = cli_find("train", "sft"), .quiet = true };
-    sft = (cli_sft){ .job = { .app = &app, .total_steps = 3, .n_batches = 2 },
-                     .train = { .items = examples, .n = 2 } };
-    script = (struct script){
-        .save_at = SIZE_MAX, .samples_at = SIZE_MAX, .fault_at = SIZE_MAX, .logprob = -0.25F
-    };
+    sft = (cli_sft){ .job = { .app = &app, .total_steps = 3, .n_batches = 2 }, .train = { .items = examples, .n = 2 } };
+    script = (struct script){ .save_at = SIZE_MAX, .samples_at = SIZE_MAX, .fault_at = SIZE_MAX, .logprob = -0.25F };
     clock_ms = 9000000;
     noted[0] = '\0';
     return app.command ? cli_set_value(&app, "submit-ahead", "0", CLI_FROM_PROGRAM, "test") : -1;
@@ -426,11 +421,10 @@ TEST_WITH(steps_are_sent_ahead_and_finish_in_order, setup, teardown)
     given("submit-ahead", "8");
     sft.job.total_steps = 12;
     sft.job.step = 1;
-    run(0,
-        "start at 1 send rate 2 send rate 3 send rate 4 send rate 5 send rate 6 send rate 7 send "
-        "rate 8 send rate 9 send rate 10 done 1 send rate 11 done 2 send rate 12 done 3 done 4 "
-        "done 5 done 6 done 7 done 8 done 9 done 10 done 11 samples at 12 final at 12 goodbye "
-        "at 12");
+    run(0, "start at 1 send rate 2 send rate 3 send rate 4 send rate 5 send rate 6 send rate 7 send "
+           "rate 8 send rate 9 send rate 10 done 1 send rate 11 done 2 send rate 12 done 3 done 4 "
+           "done 5 done 6 done 7 done 8 done 9 done 10 done 11 samples at 12 final at 12 goodbye "
+           "at 12");
     AGAIN();
     sft.job.step = 3; /* nothing is left */
     run(0, "start at 3 goodbye at 3");
@@ -456,9 +450,8 @@ TEST_WITH(saves_and_evaluations_run_between_steps, setup, teardown)
     given("submit-ahead", "1");
     given("eval-every", "2");
     sft.test = (cli_examples){ .items = examples, .n = 2 };
-    run(0,
-        "start at 0 eval at 0 of 2 send rate 1 send rate 2 done 0 done 1 eval at 2 of 2 send rate "
-        "3 done 2 eval at 3 of 2 samples at 3 final at 3 goodbye at 3");
+    run(0, "start at 0 eval at 0 of 2 send rate 1 send rate 2 done 0 done 1 eval at 2 of 2 send rate "
+           "3 done 2 eval at 3 of 2 samples at 3 final at 3 goodbye at 3");
     AGAIN();
     given("eval-every", "0");
     sft.test = (cli_examples){ .items = examples, .n = 2 };
@@ -481,9 +474,8 @@ TEST_WITH(what_ends_it, setup, teardown)
     run(CLI_EXIT_FAILED, "start at 0 send rate 1 done 0 save at 1 failed at 1: not saved");
     AGAIN();
     script.save_fails = true;
-    run(CLI_EXIT_FAILED,
-        "start at 0 send rate 1 done 0 send rate 2 done 1 send rate 3 done 2 samples "
-        "at 3 final at 3 failed at 3: not saved");
+    run(CLI_EXIT_FAILED, "start at 0 send rate 1 done 0 send rate 2 done 1 send rate 3 done 2 samples "
+                         "at 3 final at 3 failed at 3: not saved");
     AGAIN();
     given("eval-every", "1");
     sft.test = (cli_examples){ .items = examples, .n = 1 };
@@ -497,8 +489,7 @@ TEST_WITH(what_ends_it, setup, teardown)
     run(CLI_EXIT_FAILED, "start at 2 send rate 3 done 2 eval at 3 of 1 failed at 3: not evaluated");
     AGAIN();
     script.logprob = -INFINITY;
-    run(CLI_EXIT_FAILED,
-        "start at 0 send rate 1 done 0 failed at 1: loss is NaN or infinite: lower --lr");
+    run(CLI_EXIT_FAILED, "start at 0 send rate 1 done 0 failed at 1: loss is NaN or infinite: lower --lr");
 }
 
 /* After a signal no step is sent; those under way are waited for. */
@@ -552,8 +543,7 @@ TEST_WITH(rows_are_scored_by_their_weights, setup, teardown)
     assert_string_equal(said, "warning: run/metrics.jsonl cannot be written\n"
                               "step 4: test loss 0.5500\n");
     char *left = cli_json_dump(json_rounded(sft.job.pending, 5));
-    assert_string_equal(left,
-                        "{\"time/evals\":2030,\"step\":4,\"test/nll\":0.55,\"test/bpb\":0.31559}");
+    assert_string_equal(left, "{\"time/evals\":2030,\"step\":4,\"test/nll\":0.55,\"test/bpb\":0.31559}");
     free(left);
     free(sft.job.log_dir);
     assert_true(sft.job.elapsed_tokens == 105 && sft.job.step == 4);

@@ -19,29 +19,26 @@
 
 static const char *const json_texts[] = {
     /* words and numbers */
-    "", " ", "null", " null ", "nul", "nulll", "true", "tru", "false", "fals", "x", "nullx",
-    "null x", "0", "-0", "-", "01", "1", "10", "1.5", "1.", ".5", "-1.5e10", "1e", "1e+", "1E+5",
-    "1e-5", "1e5.", "1.e5", "+1", "1 2", "--1", "-a", "1e400", "9", "-9", "99", "1.9", "1e9",
-    "1e-9", "0.0", "1:", "1/", "[9]", "/", ":",
+    "", " ", "null", " null ", "nul", "nulll", "true", "tru", "false", "fals", "x", "nullx", "null x", "0", "-0", "-",
+    "01", "1", "10", "1.5", "1.", ".5", "-1.5e10", "1e", "1e+", "1E+5", "1e-5", "1e5.", "1.e5", "+1", "1 2", "--1",
+    "-a", "1e400", "9", "-9", "99", "1.9", "1e9", "1e-9", "0.0", "1:", "1/", "[9]", "/", ":",
     /* texts */
-    "\"\"", "\"a", "\"a\\\"", "\"\\\\\"", "\"\\/\\b\\f\\n\\r\\t\\\"\"", "\"\\x\"", "\"\\",
-    "\"\\u12\"", "\"\\u12G4\"", "\"\\u00aF\"", "\"\\u00:0\"", "\"\\u00/0\"", "\"\\u00`0\"",
-    "\"\\u00g0\"", "\"\\u00@0\"", "\"\\uD7FF\"", "\"\\uD800\"", "\"\\uD83D\\uDE00\"",
-    "\"\\uD83D\\uDBFF\"", "\"\\uD83D\\uE000\"", "\"\\uD83D\\uDC00\"", "\"\\uDBFF\\uDFFF\"",
-    "\"\\uDC00\"", "\"\\uDFFF\"", "\"\\uE000\"", "\"\\uD83D\\n\"", "\"\\uD83Dxxxxxx\"", "\"\\uD83D",
-    "\"a\x1f\"", "\"a\x7f\"", "\"a\nb\"", "\"a b\"", "\"\xc2\x80\"", "\"\xc1\x80\"", "\"\xc2\"",
-    "\"\xdf\xbf\"", "\"\xe0\xa0\x80\"", "\"\xe0\x9f\x80\"", "\"\xed\x9f\xbf\"", "\"\xed\xa0\x80\"",
-    "\"\xef\xbf\xbf\"", "\"\xf0\x90\x80\x80\"", "\"\xf0\x8f\x80\x80\"", "\"\xf4\x8f\xbf\xbf\"",
-    "\"\xf4\x90\x80\x80\"", "\"\xf5\x80\x80\x80\"", "\"\xe0\xa0\"", "\"\xe6\x97",
-    "\"\xf0\x9f\x98\x41\"", "\"\xc2\x80", "\"\\x0041\"", "\"\\uD83DxuDE00\"", "\"\\u0099\"",
-    "\"\\u0000\"",
+    "\"\"", "\"a", "\"a\\\"", "\"\\\\\"", "\"\\/\\b\\f\\n\\r\\t\\\"\"", "\"\\x\"", "\"\\", "\"\\u12\"", "\"\\u12G4\"",
+    "\"\\u00aF\"", "\"\\u00:0\"", "\"\\u00/0\"", "\"\\u00`0\"", "\"\\u00g0\"", "\"\\u00@0\"", "\"\\uD7FF\"",
+    "\"\\uD800\"", "\"\\uD83D\\uDE00\"", "\"\\uD83D\\uDBFF\"", "\"\\uD83D\\uE000\"", "\"\\uD83D\\uDC00\"",
+    "\"\\uDBFF\\uDFFF\"", "\"\\uDC00\"", "\"\\uDFFF\"", "\"\\uE000\"", "\"\\uD83D\\n\"", "\"\\uD83Dxxxxxx\"",
+    "\"\\uD83D", "\"a\x1f\"", "\"a\x7f\"", "\"a\nb\"", "\"a b\"", "\"\xc2\x80\"", "\"\xc1\x80\"", "\"\xc2\"",
+    "\"\xdf\xbf\"", "\"\xe0\xa0\x80\"", "\"\xe0\x9f\x80\"", "\"\xed\x9f\xbf\"", "\"\xed\xa0\x80\"", "\"\xef\xbf\xbf\"",
+    "\"\xf0\x90\x80\x80\"", "\"\xf0\x8f\x80\x80\"", "\"\xf4\x8f\xbf\xbf\"", "\"\xf4\x90\x80\x80\"",
+    "\"\xf5\x80\x80\x80\"", "\"\xe0\xa0\"", "\"\xe6\x97", "\"\xf0\x9f\x98\x41\"", "\"\xc2\x80", "\"\\x0041\"",
+    "\"\\uD83DxuDE00\"", "\"\\u0099\"", "\"\\u0000\"",
     /* arrays */
-    "[]", "[ ]", "[1]", "[1,]", "[,1]", "[1,2]", "[1 2]", "[1", "[", "]", "[1]]", "[1],",
-    "[[],[[]]]", "[\t1\r\n,2 ]", "[1;2]",
+    "[]", "[ ]", "[1]", "[1,]", "[,1]", "[1,2]", "[1 2]", "[1", "[", "]", "[1]]", "[1],", "[[],[[]]]", "[\t1\r\n,2 ]",
+    "[1;2]",
     /* objects */
-    "{}", "{ }", "{\"a\":1}", "{\"a\" : 1 , \"b\":[{}]}", "{\"a\":1,}", "{,\"a\":1}", "{\"a\"}",
-    "{\"a\" 1}", "{\"a\":}", "{a:1}", "{1:1}", "{\"a\":1", "{\"a\"", "{\"a\":", "{\"a\":1}}",
-    "{\"a\":1 \"b\":2}", "{\"a\":{\"b\":{\"c\":null}}}"
+    "{}", "{ }", "{\"a\":1}", "{\"a\" : 1 , \"b\":[{}]}", "{\"a\":1,}", "{,\"a\":1}", "{\"a\"}", "{\"a\" 1}",
+    "{\"a\":}", "{a:1}", "{1:1}", "{\"a\":1", "{\"a\"", "{\"a\":", "{\"a\":1}}", "{\"a\":1 \"b\":2}",
+    "{\"a\":{\"b\":{\"c\":null}}}"
 };
 
 TEST_WITH(json_is_read_as_its_grammar_says, open_sheet, close_sheet)
@@ -52,8 +49,7 @@ TEST_WITH(json_is_read_as_its_grammar_says, open_sheet, close_sheet)
         bool skipped = cli_scan_skip(&s), good = cli_scan_close(&s);
         put_input(json_texts[i]);
         fprintf(sheet, "%s%s %s at %zu, depth %d\n", skipped ? "value" : "no value",
-                good ? "" : ", refused:", s.fault ? s.fault : "", (size_t)(s.at - s.begin),
-                (int)s.depth);
+                good ? "" : ", refused:", s.fault ? s.fault : "", (size_t)(s.at - s.begin), (int)s.depth);
     }
     for (size_t depth = 127; depth < 130; depth++) {
         char text[300];
@@ -61,8 +57,7 @@ TEST_WITH(json_is_read_as_its_grammar_says, open_sheet, close_sheet)
         memset(text + depth, ']', depth);
         cli_scan s;
         cli_scan_open(&s, text, 2 * depth);
-        fprintf(sheet, "%zu deep: %s\n", depth,
-                cli_scan_skip(&s) && cli_scan_close(&s) ? "good" : s.fault);
+        fprintf(sheet, "%zu deep: %s\n", depth, cli_scan_skip(&s) && cli_scan_close(&s) ? "good" : s.fault);
     }
     compare("json-read");
 }
@@ -74,9 +69,8 @@ TEST(a_json_text_ends_where_its_length_says)
         const char *text;
         size_t len, at;
         bool good;
-    } rows[] = { { "-0", 1, 1, false }, { "1.5", 1, 1, true },  { "1.5", 2, 2, false },
-                 { "1e5", 1, 1, true }, { "1e5", 2, 2, false }, { "1e+5", 2, 2, false },
-                 { "105", 2, 2, true }, { "true", 3, 0, false } };
+    } rows[] = { { "-0", 1, 1, false },  { "1.5", 1, 1, true },   { "1.5", 2, 2, false }, { "1e5", 1, 1, true },
+                 { "1e5", 2, 2, false }, { "1e+5", 2, 2, false }, { "105", 2, 2, true },  { "true", 3, 0, false } };
     cli_span text;
     cli_scan s;
     for (size_t i = 0; i < N(rows); i++) {
@@ -132,13 +126,11 @@ TEST(the_first_character_says_what_comes_next)
         cli_scan_open(&s, rows[i].text, rows[i].len);
         for (int again = 0; again < 2; again++)
             assert_int_equal(cli_scan_peek(&s), rows[i].next);
-        assert_true(s.fault ? rows[i].fault && strcmp(s.fault, rows[i].fault) == 0
-                            : !rows[i].fault);
+        assert_true(s.fault ? rows[i].fault && strcmp(s.fault, rows[i].fault) == 0 : !rows[i].fault);
     }
     /* After a fault there is nothing any more. */
-    assert_false(cli_scan_object(&s) || cli_scan_array(&s) || cli_scan_item(&s) ||
-                 cli_scan_key(&s, &text) || cli_scan_string(&s, &text) || cli_scan_skip(&s) ||
-                 cli_scan_close(&s));
+    assert_false(cli_scan_object(&s) || cli_scan_array(&s) || cli_scan_item(&s) || cli_scan_key(&s, &text) ||
+                 cli_scan_string(&s, &text) || cli_scan_skip(&s) || cli_scan_close(&s));
     assert_true(s.at == s.begin && s.depth == 0 && text.len == 0 && *text.data == '\0');
     cli_scan_open(&s, "\"\\\0\"", 4); /* a NUL behind a backslash */
     assert_false(cli_scan_skip(&s));
@@ -210,8 +202,7 @@ typedef struct said {
     size_t len, errors;
 } said;
 
-static void note_problem(const char *file, size_t line, int level, const char *code,
-                         const char *message, void *user)
+static void note_problem(const char *file, size_t line, int level, const char *code, const char *message, void *user)
 {
     said *s = user;
     assert_string_equal(file, "f");
@@ -225,13 +216,9 @@ static void note_counts(FILE *to, const cli_convo *f)
     const struct {
         size_t n;
         const char *name;
-    } counts[] = { { f->n_messages, "messages" },   { f->n_user, "user" },
-                   { f->n_assistant, "assistant" }, { f->n_system, "system" },
-                   { f->n_tool, "tool" },           { f->n_trainable, "trainable" } },
-      flags[] = { { f->reasoning, "reasoning" },
-                  { f->tools, "tools" },
-                  { f->calls, "calls" },
-                  { f->bare, "bare" } };
+    } counts[] = { { f->n_messages, "messages" }, { f->n_user, "user" }, { f->n_assistant, "assistant" },
+                   { f->n_system, "system" },     { f->n_tool, "tool" }, { f->n_trainable, "trainable" } },
+      flags[] = { { f->reasoning, "reasoning" }, { f->tools, "tools" }, { f->calls, "calls" }, { f->bare, "bare" } };
     const char *between = "counts: ";
     for (size_t i = 0; i < N(counts); i++)
         if (counts[i].n) {
@@ -252,8 +239,7 @@ static said check_line(const char *line, bool customized)
     cli_convo f;
     s.to = open_memstream(&s.text, &s.len);
     assert_non_null(s.to);
-    bool good = cli_check_conversation("f", 7, (cli_span){ line, strlen(line) }, customized, &f,
-                                       note_problem, &s);
+    bool good = cli_check_conversation("f", 7, (cli_span){ line, strlen(line) }, customized, &f, note_problem, &s);
     assert_int_equal(good, s.errors == 0); /* errors refuse, nothing else */
     note_counts(s.to, &f);
     assert_int_equal(fclose(s.to), 0);
@@ -387,9 +373,8 @@ TEST_WITH(each_known_model_has_its_facts, open_sheet, close_sheet)
     for (size_t i = 0; (name = cli_model_name(i)); i++) {
         m = cli_model_find(name);
         assert_non_null(m);
-        fprintf(sheet, "%s (%s): hidden %d, mlp %d, attn %d, unembed %d, lr %.4g;", m->name,
-                m->kind, (int)m->hidden, (int)m->mlp, (int)m->attn, (int)m->unembed,
-                cli_model_suggested_rate(name));
+        fprintf(sheet, "%s (%s): hidden %d, mlp %d, attn %d, unembed %d, lr %.4g;", m->name, m->kind, (int)m->hidden,
+                (int)m->mlp, (int)m->attn, (int)m->unembed, cli_model_suggested_rate(name));
         for (size_t k = 0; (name = cli_model_renderer(m, k)); k++)
             fprintf(sheet, " %s", name);
         fputc('\n', sheet);
@@ -409,13 +394,9 @@ static void put_held(void)
 
 static void put_problems(const cli_app *app)
 {
-    static const char *const messages[] = { "HTTP 400: what?",
-                                            "HTTP 400 what?",
-                                            "HTTP : what?",
-                                            "HTTP 4",
-                                            "gone\x1b[31m",
-                                            "HTTP 40:what",
-                                            "" };
+    static const char *const messages[] = {
+        "HTTP 400: what?", "HTTP 400 what?", "HTTP : what?", "HTTP 4", "gone\x1b[31m", "HTTP 40:what", ""
+    };
     cli_problem p = { .code = "conflict", .retryable = true, .status = 409, .line = 7 };
     (void)snprintf(p.request_id, sizeof p.request_id, "req-1");
     (void)snprintf(p.message, sizeof p.message, "taken");
@@ -454,13 +435,9 @@ static void put_problems(const cli_app *app)
 /* The code, status and hint of every error of the library. */
 TEST_WITH(each_error_has_an_exit_status_and_a_hint, open_sheet, close_sheet)
 {
-    static const int exits[] = { 0,
-                                 1,
-                                 CLI_EXIT_USAGE,
-                                 CLI_EXIT_NOT_FOUND,
-                                 CLI_EXIT_DECLINED,
-                                 CLI_EXIT_SIGINT,
-                                 CLI_EXIT_SIGTERM };
+    static const int exits[] = {
+        0, 1, CLI_EXIT_USAGE, CLI_EXIT_NOT_FOUND, CLI_EXIT_DECLINED, CLI_EXIT_SIGINT, CLI_EXIT_SIGTERM
+    };
     const cli_app plain = { 0 }, compat = { .compat = true };
     for (int32_t code = 0; code < 600; code++) {
         cli_problem p, theirs;
@@ -479,12 +456,10 @@ TEST_WITH(each_error_has_an_exit_status_and_a_hint, open_sheet, close_sheet)
         assert_string_equal(p.message, "m");
         if (strcmp(p.code, "internal") != 0)
             fprintf(sheet, "%d %s %d %s%s%s\n", (int)code, p.code, cli_exit_of(p.code),
-                    strcmp(p.code, theirs.code) == 0 ? "" : theirs.code, *p.hint ? ": " : "",
-                    p.hint);
+                    strcmp(p.code, theirs.code) == 0 ? "" : theirs.code, *p.hint ? ": " : "", p.hint);
     }
     for (size_t i = 0; i < N(exits); i++)
-        fprintf(sheet, "exit %d, compatible %d\n", cli_exit_code(&plain, exits[i]),
-                cli_exit_code(&compat, exits[i]));
+        fprintf(sheet, "exit %d, compatible %d\n", cli_exit_code(&plain, exits[i]), cli_exit_code(&compat, exits[i]));
     compare("problems");
 }
 
@@ -544,10 +519,9 @@ TEST_WITH(records_are_printed_in_every_format, open_sheet, close_sheet)
 {
     static const char *const keys[] = { "at", "time", NULL };
     static const char *const times[] = { "2025-01-02T03:04:05Z", "soon", "", NULL };
-    static const char text[] =
-        "{\"at\":\"2025-01-02 03:04:05\",\"x\":[{\"time\":\"2025-01-02\",\"other\":"
-        "\"2025-01-02\"},{\"at\":7,\"time\":\"soon\"}],\"in\":{\"at\":"
-        "\"2025-01-02T03:04:05.5+02:00\"}}";
+    static const char text[] = "{\"at\":\"2025-01-02 03:04:05\",\"x\":[{\"time\":\"2025-01-02\",\"other\":"
+                               "\"2025-01-02\"},{\"at\":7,\"time\":\"soon\"}],\"in\":{\"at\":"
+                               "\"2025-01-02T03:04:05.5+02:00\"}}";
     for (int format = CLI_TABLE; format <= CLI_ID; format++)
         for (int compat = 0; compat < 2; compat++) {
             cli_app app = { .command = cli_find("run", "info"),

@@ -72,8 +72,7 @@ static void script_engine_free(tinkc_engine *engine)
     script.n_engines -= engine != NULL;
 }
 
-static tinkc_server *script_serve(tinkc_engine *engine, const tinkc_serve_options *o,
-                                  tinkc_error *err)
+static tinkc_server *script_serve(tinkc_engine *engine, const tinkc_serve_options *o, tinkc_error *err)
 {
     assert_ptr_equal(engine, &an_engine);
     (void)snprintf(script.socket, sizeof script.socket, "%s", strrchr(o->unix_socket, '/'));

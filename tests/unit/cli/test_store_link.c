@@ -41,9 +41,8 @@ static bool script_program(char out[4096]);
 enum { MOST = 16 };
 
 static struct script {
-    const char *heard
-        [MOST]; /* what is there to be read on each connection, in turn; NULL = nobody listens */
-    const char *host[MOST]; /* what each process that is started says; NULL = it says nothing */
+    const char *heard[MOST]; /* what is there to be read on each connection, in turn; NULL = nobody listens */
+    const char *host[MOST];  /* what each process that is started says; NULL = it says nothing */
     size_t n_links, n_hosts, n_polls, n_rests, n_lines;
     int64_t waited_ms, attempt_ms; /* in waits; what starting a process takes */
     int faults;                    /* so many waits fail, with this number */
@@ -188,10 +187,9 @@ static int setup(void **state)
     for (size_t i = 0; i < MOST; i++)
         theirs[i] = -1;
     clock_ms = 5000000;
-    app = (cli_app){ .command = cli_find("run", "list"),
-                     .store_fd = -1,
-                     .store_folder_fd = -1,
-                     .deadline_ms = INT64_MAX };
+    app = (cli_app){
+        .command = cli_find("run", "list"), .store_fd = -1, .store_folder_fd = -1, .deadline_ms = INT64_MAX
+    };
     return app.command ? 0 : -1;
 }
 
@@ -332,8 +330,7 @@ TEST_WITH(a_question_gets_an_answer_or_an_error, setup, teardown)
     theirs[0] = -1;
     err = (tinkc_error){ 0 };
     size_t polls = script.n_polls;
-    assert_false(
-        ask(&app, ends[0], "gone", line, &err)); /* known when it is sent, without a wait */
+    assert_false(ask(&app, ends[0], "gone", line, &err)); /* known when it is sent, without a wait */
     assert_int_equal(script.n_polls, polls);
     assert_int_equal(err.code, TINKC_E_CONNECTION);
     close(ends[0]);
@@ -378,8 +375,7 @@ TEST_WITH(only_a_host_of_this_version_answers, setup, teardown)
         script.waited_ms = 0;
         int fd = connect_host(&app, store, &app.store_folder_fd);
         if ((fd >= 0) != rows[i].taken || script.waited_ms != rows[i].waited_ms)
-            fail_msg("%s: %d after %d ms", rows[i].heard ? rows[i].heard : "nobody", fd,
-                     (int)script.waited_ms);
+            fail_msg("%s: %d after %d ms", rows[i].heard ? rows[i].heard : "nobody", fd, (int)script.waited_ms);
         if (fd >= 0)
             close(fd);
     }
@@ -414,8 +410,7 @@ TEST_WITH(processes_that_are_started, setup, teardown)
         assert_string_equal(err.message, rows[i].message);
         if (ok != (rows[i].code == 0) || err.code != rows[i].code || err.cause != rows[i].cause ||
             script.waited_ms != rows[i].waited_ms)
-            fail_msg("row %zu: %d, cause %d, after %d ms", i, (int)err.code, (int)err.cause,
-                     (int)script.waited_ms);
+            fail_msg("row %zu: %d, cause %d, after %d ms", i, (int)err.code, (int)err.cause, (int)script.waited_ms);
     }
     tinkc_error err = { 0 };
     script.no_process = true;
@@ -503,8 +498,7 @@ TEST_WITH(linked_to_one_that_is_started, setup, teardown)
     assert_int_equal(cli_set_value(&app, "device", "cuda", CLI_FROM_PROGRAM, "test"), 0);
     hold_output();
     int bad = cli_store_link_open(&app, store);
-    assert_shown(
-        "warning: the store is open already, on device cpu: --device cuda has no effect\n");
+    assert_shown("warning: the store is open already, on device cpu: --device cuda has no effect\n");
     assert_int_equal(bad, 0);
     assert_true(script.n_links == 4 && script.n_hosts == 1 && script.n_rests == 3);
     assert_int_equal(script.n_lines, 0);
@@ -539,9 +533,7 @@ TEST_WITH(how_long_it_waits, setup, teardown)
         int64_t attempt_ms;
         size_t attempts, lines;
         int64_t first_line_ms;
-    } rows[] = {
-        { 1000, 0, 0, 2050 }, { 1001, 0, 0, 1001 }, { 3707, 8, 7, 3707 }, { 3706, 9, 8, 3706 }
-    };
+    } rows[] = { { 1000, 0, 0, 2050 }, { 1001, 0, 0, 1001 }, { 3707, 8, 7, 3707 }, { 3706, 9, 8, 3706 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(setup(NULL), 0);
         all_hosts(CONFLICT);
@@ -600,8 +592,7 @@ TEST_WITH(another_one_is_taken, setup, teardown)
     script.heard[2] = HELLO "ok auto\n";
     hold_output();
     cli_store_link_keep(&app);
-    assert_shown(
-        "the process that had the store open has ended; this command continues with another\n");
+    assert_shown("the process that had the store open has ended; this command continues with another\n");
     assert_said(2, "use PID run list\n");
     /* There is no other one: without a link, which the next call tries again. */
     unlink_it();
@@ -614,8 +605,7 @@ TEST_WITH(another_one_is_taken, setup, teardown)
     script.heard[5] = HELLO "ok auto\n";
     hold_output();
     cli_store_link_keep(&app);
-    assert_shown(
-        "the process that had the store open has ended; this command continues with another\n");
+    assert_shown("the process that had the store open has ended; this command continues with another\n");
     assert_true(app.store_fd >= 0);
 }
 

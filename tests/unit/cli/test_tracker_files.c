@@ -68,8 +68,7 @@ static unsigned char *read_whole(const char *path, size_t *len)
 TEST(a_number_of_the_standard)
 {
     uint32_t crc = 0xe3069283; /* of "123456789" */
-    assert_int_equal(cli_masked_crc32c("123456789", 9),
-                     (uint32_t)((crc >> 15 | crc << 17) + 0xa282ead8));
+    assert_int_equal(cli_masked_crc32c("123456789", 9), (uint32_t)((crc >> 15 | crc << 17) + 0xa282ead8));
 }
 
 TEST_WITH(event_records_are_framed, setup, teardown)
@@ -92,8 +91,7 @@ TEST_WITH(event_records_are_framed, setup, teardown)
         assert_int_equal(le(data + at + 8, 4), cli_masked_crc32c(data + at, 8));
         assert_int_equal(le(data + at + 12 + size, 4), cli_masked_crc32c(data + at + 12, size));
         double written_s;
-        memcpy(&written_s, data + at + 13,
-               sizeof written_s); /* the first field: seconds since 1970 */
+        memcpy(&written_s, data + at + 13, sizeof written_s); /* the first field: seconds since 1970 */
         assert_true(written_s > (double)time(NULL) - 1000 && written_s < (double)time(NULL) + 1000);
         if (n == 0)
             assert_non_null(memmem(data + at + 12, size, "brain.Event:2", 13));
@@ -153,7 +151,8 @@ TEST_WITH(long_records_are_cut_into_blocks, setup, teardown)
     cli_wandb w;
     char below[600], run[700], path[700], text[700];
     size_t len, pieces;
-    tkc_tree *config = tkc_tree_object(&json_arena), *row = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 0, "loss", 1.5);
+    tkc_tree *config = tkc_tree_object(&json_arena),
+             *row = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 0, "loss", 1.5);
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     for (int i = 0; i < 200; i++) { /* 140 KB: a first, three middle ones, a last */
@@ -199,17 +198,14 @@ TEST_WITH(a_continued_run_keeps_its_id, setup, teardown)
 /* Folders of several runs, of which the last by name is continued and replaced; others, and what is not a run, stay. */
 TEST_WITH(the_last_of_several_runs_is_continued, setup, teardown)
 {
-    static const char *const other[] = { "offline-run-20990101_000000-aaaaaaa",
-                                         "offline-run-20990101_000000-aaaaaaaaa",
-                                         "offline-run-20990101_000000-aaaaaa_a",
-                                         "offline-run-2099010a_000000-aaaaaaaa",
+    static const char *const other[] = { "offline-run-20990101_000000-aaaaaaa", "offline-run-20990101_000000-aaaaaaaaa",
+                                         "offline-run-20990101_000000-aaaaaa_a", "offline-run-2099010a_000000-aaaaaaaa",
                                          "Offline-run-20990101_000000-aaaaaaaa" };
     cli_wandb w;
     char path[700];
     for (int i = 0; i < 13; i++) {
         if (i < 8)
-            snprintf(path, sizeof path, "%s/wandb/offline-run-20260101_00000%d-abcdefg%d", folder,
-                     i, i);
+            snprintf(path, sizeof path, "%s/wandb/offline-run-20260101_00000%d-abcdefg%d", folder, i, i);
         else
             snprintf(path, sizeof path, "%s/wandb/%s", folder, other[i - 8]);
         assert_true(cli_make_folder(path, 0700));
@@ -219,8 +215,7 @@ TEST_WITH(the_last_of_several_runs_is_continued, setup, teardown)
     assert_string_equal(w.id, "abcdefg7");
     assert_true(cli_wandb_close(&w));
     for (int i = 0; i < 8; i++) {
-        snprintf(path, sizeof path, "%s/wandb/offline-run-20260101_00000%d-abcdefg%d", folder, i,
-                 i);
+        snprintf(path, sizeof path, "%s/wandb/offline-run-20260101_00000%d-abcdefg%d", folder, i, i);
         assert_int_equal(access(path, F_OK), i == 7 ? -1 : 0);
     }
     cli_wandb_remove(folder);
@@ -363,28 +358,26 @@ TEST_WITH(an_offline_run_says_everything, setup, teardown)
     assert_true(cli_wandb_close(&w));
     assert_true(before <= begun && begun <= after);
     char *text = shown_run(&n);
-    double at = take_number(text, "_timestamp\n2.1.16 "),
-           since = take_number(text, "_runtime\n2.1.16 ");
+    double at = take_number(text, "_timestamp\n2.1.16 "), since = take_number(text, "_runtime\n2.1.16 ");
     assert_true(at * 1e6 >= (double)begun - 1 && at * 1e6 <= (double)after + 1);
     assert_true(since >= 0 && since * 1e6 <= (double)(after - begun) + 1 &&
                 since * 1e6 >= at * 1e6 - (double)begun - 1);
     (void)take_number(text, "_timestamp\n3.1.16 ");
     (void)take_number(text, "_runtime\n3.1.16 ");
     (void)gethostname(host, sizeof host - 1);
-    snprintf(
-        wanted, sizeof wanted,
-        "1 1\n21.1.1 tinkc " TINKC_VERSION "\n21.1.2 0.13.0\n\n"
-        "1 2\n17.1 abcdefg7\n17.3 p\n17.4.1.1 a\n17.4.1.16 1\n17.4.1.1 b\n17.4.1.16 "
-        "{\"c\":[true]}\n"
-        "17.4.1.1 d\n17.4.1.16 \"\xc3\xa9\"\n17.8 run 1\n17.13 %s\n17.17.1 %lld\n17.17.2 %lld\n\n"
-        "1 3\n2.1.2 loss\n2.1.16 1.5\n2.1.2 n\n2.1.16 7\n2.1.2 _step\n2.1.16 3\n2.1.2 "
-        "_timestamp\n2.1.16 T\n"
-        "2.1.2 _runtime\n2.1.16 T\n2.2.1 3\n\n"
-        "1 4\n3.1.2 loss\n3.1.16 1.5\n3.1.2 n\n3.1.16 7\n3.1.2 _step\n3.1.16 3\n3.1.2 "
-        "_timestamp\n3.1.16 T\n"
-        "3.1.2 _runtime\n3.1.16 T\n\n"
-        "1 5\n18.1 0\n\n",
-        host, (long long)(begun / 1000000), (long long)(begun % 1000000 * 1000));
+    snprintf(wanted, sizeof wanted,
+             "1 1\n21.1.1 tinkc " TINKC_VERSION "\n21.1.2 0.13.0\n\n"
+             "1 2\n17.1 abcdefg7\n17.3 p\n17.4.1.1 a\n17.4.1.16 1\n17.4.1.1 b\n17.4.1.16 "
+             "{\"c\":[true]}\n"
+             "17.4.1.1 d\n17.4.1.16 \"\xc3\xa9\"\n17.8 run 1\n17.13 %s\n17.17.1 %lld\n17.17.2 %lld\n\n"
+             "1 3\n2.1.2 loss\n2.1.16 1.5\n2.1.2 n\n2.1.16 7\n2.1.2 _step\n2.1.16 3\n2.1.2 "
+             "_timestamp\n2.1.16 T\n"
+             "2.1.2 _runtime\n2.1.16 T\n2.2.1 3\n\n"
+             "1 4\n3.1.2 loss\n3.1.16 1.5\n3.1.2 n\n3.1.16 7\n3.1.2 _step\n3.1.16 3\n3.1.2 "
+             "_timestamp\n3.1.16 T\n"
+             "3.1.2 _runtime\n3.1.16 T\n\n"
+             "1 5\n18.1 0\n\n",
+             host, (long long)(begun / 1000000), (long long)(begun % 1000000 * 1000));
     assert_string_equal(text, wanted);
     assert_int_equal(n, 5);
     free(text);
@@ -399,7 +392,7 @@ static size_t write_run(size_t size)
     memset(text, 'x', size);
     text[size] = '\0';
     tkc_tree *config = tkc_tree_pack(&json_arena, "{s:s}", "a", text),
-           *row = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 1, "loss", 2.5);
+             *row = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 1, "loss", 2.5);
     assert_true(cli_wandb_open(&w, folder, "p", "n", config));
     size_t at = w.at;
     assert_true(cli_wandb_row(&w, row));
@@ -428,7 +421,7 @@ TEST_WITH(exported_runs_are_named_after_their_folder, setup, teardown)
         const char *below, *name;
     } rows[] = { { "deep/run", "run" }, { "deep/end/", NULL } };
     tkc_tree *config = tkc_tree_pack(&json_arena, "{s:i}", "a", 1),
-           *row = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 1, "loss", 2.5);
+             *row = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 1, "loss", 2.5);
     for (size_t i = 0; i < 2; i++) {
         cli_app app = { .command = cli_find("train", "sft") };
         cli_exports *e = NULL;
@@ -439,8 +432,7 @@ TEST_WITH(exported_runs_are_named_after_their_folder, setup, teardown)
         assert_null(e); /* nothing was asked for */
         cli_exports_row(e, row);
         cli_exports_close(e);
-        assert_int_equal(
-            cli_set_value(&app, "wandb-project", i ? "" : "sums", CLI_FROM_PROGRAM, "test"), 0);
+        assert_int_equal(cli_set_value(&app, "wandb-project", i ? "" : "sums", CLI_FROM_PROGRAM, "test"), 0);
         /* Rows that the run has already are written again. */
         snprintf(path, sizeof path, "%s/metrics.jsonl", at);
         FILE *f = fopen(path, "w");
@@ -520,18 +512,16 @@ static size_t warnings(const char *log, const char *wanted)
 TEST_WITH(exports_on_a_full_disk, setup, teardown)
 {
     enum { AGAIN, ROW, BOARD, END, ALL };
-    tkc_tree *config = tkc_tree_object(&json_arena), *row = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 1, "loss", 2.5);
+    tkc_tree *config = tkc_tree_object(&json_arena),
+             *row = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 1, "loss", 2.5);
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     for (int when = AGAIN; when < ALL; when++) {
         char *log = NULL, path[700];
         size_t len;
-        cli_app app = { .command = cli_find("train", "sft"),
-                        .quiet = true,
-                        .log_file = open_memstream(&log, &len) };
+        cli_app app = { .command = cli_find("train", "sft"), .quiet = true, .log_file = open_memstream(&log, &len) };
         cli_exports *e = NULL;
         assert_non_null(app.log_file);
-        assert_int_equal(cli_set_value(&app, when == BOARD ? "tensorboard" : "wandb", "true",
-                                       CLI_FROM_PROGRAM, "test"),
+        assert_int_equal(cli_set_value(&app, when == BOARD ? "tensorboard" : "wandb", "true", CLI_FROM_PROGRAM, "test"),
                          0);
         snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
         FILE *f = fopen(path, "w");
@@ -541,8 +531,8 @@ TEST_WITH(exports_on_a_full_disk, setup, teardown)
         assert_int_equal(fclose(f), 0);
         limit_files(when == AGAIN ? 4096 : RLIM_INFINITY);
         assert_int_equal(cli_exports_open(&app, folder, config, 0, &e), 0);
-        const char *wanted = when == BOARD ? "--tensorboard: File too large; continuing"
-                                           : "--wandb: File too large; continuing";
+        const char *wanted =
+            when == BOARD ? "--tensorboard: File too large; continuing" : "--wandb: File too large; continuing";
         fflush(app.log_file);
         assert_int_equal(warnings(log, wanted), when == AGAIN);
         limit_files(when == END ? RLIM_INFINITY : 0);

@@ -68,8 +68,7 @@ void script_line(const cli_app *app, bool now, const char *format, ...)
     assert_true(app->draws);
 }
 
-void script_say(const cli_app *app, const char *file, int line, const char *level,
-                const char *format, ...)
+void script_say(const cli_app *app, const char *file, int line, const char *level, const char *format, ...)
 {
     char text[512];
     va_list args;
@@ -122,9 +121,7 @@ static bool script_progress(const tinkc_future *f, int64_t *done, int64_t *total
     return true;
 }
 
-static const tinkc_event lasting = { .text = "connection refused",
-                                     .left_ms = TINKC_FOREVER,
-                                     .wait_ms = 4000 };
+static const tinkc_event lasting = { .text = "connection refused", .left_ms = TINKC_FOREVER, .wait_ms = 4000 };
 
 static bool script_run(tinkc_queue *queue, int64_t timeout_ms, tinkc_error *err)
 {
@@ -217,8 +214,7 @@ TEST(careful_work_takes_a_second_signal)
  * after the look said "not yet". */
 TEST(completes_at_every_moment)
 {
-    static const int32_t outcomes[] = { TINKC_OK, TINKC_E_NOT_FOUND, TINKC_E_TIMEOUT,
-                                        TINKC_E_CANCELLED };
+    static const int32_t outcomes[] = { TINKC_OK, TINKC_E_NOT_FOUND, TINKC_E_TIMEOUT, TINKC_E_CANCELLED };
     for (size_t k = 0; k < sizeof outcomes / sizeof *outcomes; k++) {
         for (int at = 1; at <= 8; at++) {
             tinkc_error err;
@@ -335,9 +331,7 @@ TEST(a_failed_attempt_is_shown)
     app.on_retry = NULL;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         clock_ms = rows[i].at;
-        cli_note_retry(
-            &(tinkc_event){ .text = "refused", .left_ms = TINKC_FOREVER, .wait_ms = rows[i].wait },
-            &app);
+        cli_note_retry(&(tinkc_event){ .text = "refused", .left_ms = TINKC_FOREVER, .wait_ms = rows[i].wait }, &app);
         assert_string_equal(app.failing, "refused; trying again");
         assert_string_equal(app.trouble, "refused");
         assert_int_equal(app.trouble_ms, rows[i].since);
@@ -399,9 +393,7 @@ TEST(what_is_shown)
 TEST(what_is_left)
 {
     tinkc_error err = { 0 };
-    cli_app app = {
-        .draws = true, .deadline_ms = INT64_MAX, .status_line = "step 3", .failing = "old"
-    };
+    cli_app app = { .draws = true, .deadline_ms = INT64_MAX, .status_line = "step 3", .failing = "old" };
     app.trouble_ms = 9;
     script = (struct script){ .done_at = 4 };
     noted[0] = '\0';
@@ -449,8 +441,7 @@ TEST(a_rest_ends_early_for_a_signal_and_the_timeout)
         cli_app app = { .deadline_ms = clock_ms + rows[i].given_ms };
         script = (struct script){ .done_at = 1000, .raise_at = rows[i].raise_at };
         bool whole = cli_rest(&app, rows[i].ms, &err);
-        if (whole != !rows[i].code || err.code != rows[i].code ||
-            clock_ms - begun_ms != rows[i].took_ms)
+        if (whole != !rows[i].code || err.code != rows[i].code || clock_ms - begun_ms != rows[i].took_ms)
             fail_msg("row %zu: %d after %d ms", i, (int)err.code, (int)(clock_ms - begun_ms));
         cli_forget_signal();
     }

@@ -420,8 +420,7 @@ TEST(zstd_without_a_size_is_bounded)
 
 TEST(varints_of_every_length)
 {
-    static const uint64_t values[] = { 0,     1,          127,        128,       16383,
-                                       16384, UINT32_MAX, 1ull << 63, UINT64_MAX };
+    static const uint64_t values[] = { 0, 1, 127, 128, 16383, 16384, UINT32_MAX, 1ull << 63, UINT64_MAX };
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         unsigned char bytes[10];
         size_t n = (size_t)(tkc_pb_put_varint(bytes, values[i]) - bytes);
@@ -433,8 +432,7 @@ TEST(varints_of_every_length)
         rest = (tinkc_bytes){ bytes, n - 1 };
         assert_false(tkc_pb_varint(&rest, &back));
     }
-    tinkc_bytes eleven = unhex(&arena, "8080808080808080808001"),
-                big = unhex(&arena, "ffffffffffffffffff02");
+    tinkc_bytes eleven = unhex(&arena, "8080808080808080808001"), big = unhex(&arena, "ffffffffffffffffff02");
     uint64_t v;
     assert_false(tkc_pb_varint(&eleven, &v));
     assert_false(tkc_pb_varint(&big, &v));
@@ -454,8 +452,7 @@ TEST(fields_are_written)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_bytes head = unhex(&arena, rows[i].head);
         memset(room, 0, sizeof room);
-        unsigned char *end =
-            tkc_pb_put_bytes(room, rows[i].field, rows[i].len ? contents : NULL, rows[i].len);
+        unsigned char *end = tkc_pb_put_bytes(room, rows[i].field, rows[i].len ? contents : NULL, rows[i].len);
         assert_int_equal(end - room, head.len + rows[i].len);
         assert_int_equal(tkc_pb_size_bytes(rows[i].len), head.len + rows[i].len);
         assert_memory_equal(room, head.data, head.len);
@@ -486,22 +483,10 @@ TEST(fields_of_every_wire_type)
     assert_true(!tkc_pb_next(&p) && !p.bad);
     tkc_pb_open(&p, unhex(&arena, "1200")); /* no bytes, at the end */
     assert_true(tkc_pb_next(&p) && tkc_pb_is(&p, 2, TKC_PB_BYTES) && p.bytes.len == 0);
-    static const char *const bad[] = { "08",
-                                       "0880",
-                                       "80",
-                                       "0001",
-                                       "0201",
-                                       "8880808080808001",
-                                       "1205616263",
-                                       "1d010203",
-                                       "21010203",
-                                       "0b",
-                                       "0c",
-                                       "0e",
-                                       "0f",
-                                       "00",
-                                       "12ffffffffffffffffff01",
-                                       "80808080808001" };
+    static const char *const bad[] = {
+        "08", "0880", "80", "0001", "0201", "8880808080808001",       "1205616263",    "1d010203", "21010203",
+        "0b", "0c",   "0e", "0f",   "00",   "12ffffffffffffffffff01", "80808080808001"
+    };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         tkc_pb_open(&p, unhex(&arena, bad[i]));
         assert_true(!tkc_pb_next(&p) && p.bad);
@@ -578,8 +563,7 @@ TEST(retry_headers_of_the_description)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int64_t got = tkc_retry_after_ms(cases[i].ms, cases[i].after, now);
         if (got != cases[i].want)
-            fail_msg("%s, %s: %d", cases[i].ms ? cases[i].ms : "-",
-                     cases[i].after ? cases[i].after : "-", (int)got);
+            fail_msg("%s, %s: %d", cases[i].ms ? cases[i].ms : "-", cases[i].after ? cases[i].after : "-", (int)got);
         if (got)
             assert_int_equal(tkc_retry_after_capped_ms(cases[i].ms, cases[i].after, now), got);
     }
@@ -713,10 +697,9 @@ TEST(claims_are_read)
     assert_string_equal(t.iss, "passport-x");
     assert_true(!t.org_id && !t.jti);
     /* {"jti":"t9","org_id":"org-4","other":[1,{"exp":1}],"exp":-1} */
-    assert_true(
-        tkc_jwt_read("a.eyJqdGkiOiJ0OSIsIm9yZ19pZCI6Im9yZy00Iiwib3RoZXIiOlsxLHsiZXhwIjoxfV0s"
-                     "ImV4cCI6LTF9.c",
-                     &arena, &t, &err));
+    assert_true(tkc_jwt_read("a.eyJqdGkiOiJ0OSIsIm9yZ19pZCI6Im9yZy00Iiwib3RoZXIiOlsxLHsiZXhwIjoxfV0s"
+                             "ImV4cCI6LTF9.c",
+                             &arena, &t, &err));
     assert_string_equal(t.jti, "t9");
     assert_string_equal(t.org_id, "org-4");
     assert_true(t.exp_us == -1000000);
@@ -737,8 +720,9 @@ TEST(claims_are_read)
     assert_true(tkc_jwt_read("a.eyJzdWIiOiJhXHUwMDAwYiIsImlzcyI6ImkifQ.c", &arena, &t, &err));
     assert_true(!t.sub && strcmp(t.iss, "i") == 0);
     assert_ok(err);
-    static const char *const bad[] = { "",       "a",    "a.b",     "a.b.c.d", "a.e30.c.d",
-                                       "a.!!.c", "a..c", "a.W10.c", "a.e30x.c" };
+    static const char *const bad[] = {
+        "", "a", "a.b", "a.b.c.d", "a.e30.c.d", "a.!!.c", "a..c", "a.W10.c", "a.e30x.c"
+    };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         err = (tinkc_error){ 0 };
         if (tkc_jwt_read(bad[i], &arena, &t, &err))

@@ -53,9 +53,8 @@ TEST(base64_of_every_length_survives)
 
 TEST(base64_is_strict)
 {
-    static const char *const bad[] = { "Z",    "Zg",       "Zg=",      "Zh==",   "Zm9=", "=",
-                                       "====", "Zg==Zg==", "Z g=",     "Zm9v\n", "Zg=a", "Zm-v",
-                                       "Zm_v", "Zm9v=",    "Zm9vZ===", "Zg===" };
+    static const char *const bad[] = { "Z",    "Zg",     "Zg=",  "Zh==", "Zm9=", "=",     "====",     "Zg==Zg==",
+                                       "Z g=", "Zm9v\n", "Zg=a", "Zm-v", "Zm_v", "Zm9v=", "Zm9vZ===", "Zg===" };
     tinkc_bytes back;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         tinkc_error err = { 0 };
@@ -409,8 +408,7 @@ TEST(percent_escapes_are_undone)
     assert_string_equal(tkc_percent_decode(tkc_str(""), &arena, &err), "");
     assert_null(tkc_percent_decode(tkc_str("%"), &arena, &err));
     assert_null(tkc_percent_decode(tkc_str("%2"), &arena, &err));
-    static const char *const bad[] = { "%g0", "%0g", "%`0", "%/0", "%:0", "%@0",
-                                       "%G0", "a%2", "ab%", "%-1", "%1" };
+    static const char *const bad[] = { "%g0", "%0g", "%`0", "%/0", "%:0", "%@0", "%G0", "a%2", "ab%", "%-1", "%1" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (tkc_percent_decode(tkc_str(bad[i]), &arena, &err))
             fail_msg("%s was read", bad[i]);
@@ -449,8 +447,7 @@ TEST(tinker_paths_are_taken_apart)
                                        "tinker://r//x",       "tinker://r/Weights/x" };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         err = (tinkc_error){ 0 };
-        assert_true(
-            tinkc_path_parse("tinker://r/weights/0001", &p, &err)); /* leaves nothing behind */
+        assert_true(tinkc_path_parse("tinker://r/weights/0001", &p, &err)); /* leaves nothing behind */
         if (tinkc_path_parse(bad[i], &p, &err))
             fail_msg("%s was read", bad[i]);
         assert_int_equal(err.code, TINKC_E_PATH);
@@ -461,8 +458,7 @@ TEST(tinker_paths_are_taken_apart)
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
     assert_true(tinkc_path_parse("tinker://r/weights/x", &p, NULL));
     err = (tinkc_error){ .code = TINKC_E_STATE };
-    assert_false(
-        tinkc_path_parse("tinker://r/weights/x", &p, &err)); /* an error that is set stays */
+    assert_false(tinkc_path_parse("tinker://r/weights/x", &p, &err)); /* an error that is set stays */
     assert_int_equal(err.code, TINKC_E_STATE);
 }
 
@@ -480,8 +476,7 @@ TEST(tinker_paths_without_a_kind)
     assert_str(p.checkpoint_id, "weights/0001");
     assert_str(p.name, "0001");
     assert_int_equal(p.kind, TINKC_CHECKPOINT_TRAINING);
-    static const char *const bad[] = { "tinker://r/", "tinker:///x", "tinker://r/a/b/c",
-                                       "http://r/x", "" };
+    static const char *const bad[] = { "tinker://r/", "tinker:///x", "tinker://r/a/b/c", "http://r/x", "" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err = (tinkc_error){ 0 };
         assert_false(tkc_tinker_path_any(bad[i], &p, &err));
@@ -508,10 +503,8 @@ TEST(tinker_paths_are_put_together)
 {
     tinkc_error err = { 0 };
     tinkc_text text = { 0 };
-    assert_string_equal(tinkc_path_join("r:train:0", "weights/0001", &text, &err),
-                        "tinker://r:train:0/weights/0001");
-    assert_string_equal(tinkc_path_join("r", "sampler_weights/x", &text, &err),
-                        "tinker://r/sampler_weights/x");
+    assert_string_equal(tinkc_path_join("r:train:0", "weights/0001", &text, &err), "tinker://r:train:0/weights/0001");
+    assert_string_equal(tinkc_path_join("r", "sampler_weights/x", &text, &err), "tinker://r/sampler_weights/x");
     assert_ok(err);
     assert_string_equal(tinkc_path_join("r", "x", &text, &err), "");
     assert_int_equal(err.code, TINKC_E_PATH);
@@ -523,8 +516,7 @@ TEST(tinker_paths_are_put_together)
     const char *const nulls[][2] = { { NULL, "weights/x" }, { "r", NULL }, { "r", "weights/x" } };
     for (size_t i = 0; i < 3; i++) {
         err = (tinkc_error){ 0 };
-        assert_string_equal(tinkc_path_join(nulls[i][0], nulls[i][1], i < 2 ? &text : NULL, &err),
-                            "");
+        assert_string_equal(tinkc_path_join(nulls[i][0], nulls[i][1], i < 2 ? &text : NULL, &err), "");
         assert_string_equal(err.message, "run_id, checkpoint_id or out is NULL");
     }
     tinkc_text_free(&text);
@@ -545,9 +537,7 @@ static uint64_t counting(void *self)
 TEST(parts_are_written)
 {
     uint64_t next = 0x1a2b;
-    tinkc_clock clock = {
-        .self = &next, .now_ms = no_time, .wall_us = no_time, .random = counting
-    };
+    tinkc_clock clock = { .self = &next, .now_ms = no_time, .wall_us = no_time, .random = counting };
     tinkc_error err = { 0 };
     tkc_multipart m;
     tkc_buf_clear(&out);
@@ -559,21 +549,19 @@ TEST(parts_are_written)
     tkc_multipart_bytes(&m, "g", NULL, "text/plain", "z", 1);
     tkc_multipart_close(&m);
     assert_ok(err);
-    static const char want[] =
-        "--b2a1000000000000c2a1000000000000\r\n"
-        "Content-Disposition: form-data; name=\"a\"\r\n\r\nx\r\ny\r\n"
-        "--b2a1000000000000c2a1000000000000\r\n"
-        "Content-Disposition: form-data; name=\"f%22%0D%0A\"; filename=\"na%22me\"\r\n"
-        "Content-Type: application/octet-stream\r\n\r\n\0\1\r\n"
-        "--b2a1000000000000c2a1000000000000\r\n"
-        "Content-Disposition: form-data; name=\"g\"\r\nContent-Type: text/plain\r\n\r\nz\r\n"
-        "--b2a1000000000000c2a1000000000000--\r\n";
+    static const char want[] = "--b2a1000000000000c2a1000000000000\r\n"
+                               "Content-Disposition: form-data; name=\"a\"\r\n\r\nx\r\ny\r\n"
+                               "--b2a1000000000000c2a1000000000000\r\n"
+                               "Content-Disposition: form-data; name=\"f%22%0D%0A\"; filename=\"na%22me\"\r\n"
+                               "Content-Type: application/octet-stream\r\n\r\n\0\1\r\n"
+                               "--b2a1000000000000c2a1000000000000\r\n"
+                               "Content-Disposition: form-data; name=\"g\"\r\nContent-Type: text/plain\r\n\r\nz\r\n"
+                               "--b2a1000000000000c2a1000000000000--\r\n";
     assert_int_equal(out.len, sizeof want - 1);
     assert_memory_equal(out.data, want, out.len);
     tkc_buf_clear(&out);
     tkc_multipart_type(&m, &out, &err);
-    assert_str(tkc_buf_view(&out),
-               "multipart/form-data; boundary=b2a1000000000000c2a1000000000000");
+    assert_str(tkc_buf_view(&out), "multipart/form-data; boundary=b2a1000000000000c2a1000000000000");
     tkc_multipart_bytes(&m, "a", NULL, "text/plain\r\nX: y", "", 0);
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
 }

@@ -38,8 +38,7 @@ static tke_adapter *adapter_of(int32_t rank, uint32_t train, double alpha, uint6
     tinkc_error err = { 0 };
     uint64_t r = seed;
     tke_adapter *a = tke_adapter_new(
-        device, model,
-        &(tke_adapter_spec){ .rank = rank, .train = train, .alpha = alpha, .seed = seed }, &err);
+        device, model, &(tke_adapter_spec){ .rank = rank, .train = train, .alpha = alpha, .seed = seed }, &err);
     assert_non_null(a);
     tke_tensor_ref ref;
     for (size_t at = 0; tke_layout_next(a->layout, &at, &ref);)
@@ -53,8 +52,8 @@ static char *save(const tke_adapter *a, int32_t names, int32_t dtype)
     tinkc_error err = { 0 };
     char *to = tiny_folder();
     tke_snapshot *s = tke_snapshot_take(a, &err);
-    assert_true(tke_snapshot_write(
-        s, to, &(tke_adapter_save){ .base_name = "t", .names = names, .dtype = dtype }, &err));
+    assert_true(
+        tke_snapshot_write(s, to, &(tke_adapter_save){ .base_name = "t", .names = names, .dtype = dtype }, &err));
     tke_snapshot_drop(s);
     return to;
 }
@@ -148,8 +147,7 @@ TEST(configs_that_are_refused)
     tinkc_error err;
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
         for (size_t k = 0; k < 3; k++) {
-            snprintf(json, sizeof json, "{\"r\":4,\"lora_alpha\":8,\"%s\":%s}", members[i],
-                     values[k]);
+            snprintf(json, sizeof json, "{\"r\":4,\"lora_alpha\":8,\"%s\":%s}", members[i], values[k]);
             snprintf(want, sizeof want, "adapter_config.json: %s is not supported", members[i]);
             probe(from, json, &spec, &err);
             assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
@@ -172,8 +170,7 @@ TEST(configs_that_are_refused)
           "model\"}",
           &spec, &err);
     assert_non_null(
-        strstr(err.message,
-               "bias \"all the biases there are in the whole of\" is not")); /* 40 characters */
+        strstr(err.message, "bias \"all the biases there are in the whole of\" is not")); /* 40 characters */
     probe(from, "[]", &spec, &err);
     assert_int_equal(err.code, TINKC_E_MODEL);
     tke_adapter_free(a);
@@ -196,8 +193,7 @@ TEST(the_config_names_the_trained_modules)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tinkc_error err = { 0 };
-        tke_adapter *a = adapter_of(3, cases[i].train, 2.5, 1),
-                    *b = adapter_of(3, cases[i].train, 32, 2);
+        tke_adapter *a = adapter_of(3, cases[i].train, 2.5, 1), *b = adapter_of(3, cases[i].train, 32, 2);
         char *from = save(a, cases[i].names, TKE_F32);
         const char *text = text_of(from, "adapter_config.json");
         assert_non_null(strstr(text, "\"r\":3,\"lora_alpha\":2.5,"));
@@ -286,8 +282,7 @@ TEST(a_damaged_tensor_is_named)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tinkc_error err = { 0 };
-        tke_adapter *a = adapter_of(4, 7, 0, 1), *b = adapter_of(4, 7, 0, 2),
-                    *same = adapter_of(4, 7, 0, 2);
+        tke_adapter *a = adapter_of(4, 7, 0, 1), *b = adapter_of(4, 7, 0, 2), *same = adapter_of(4, 7, 0, 2);
         char *from = save(a, 0, TKE_F32);
         rewrite(from, "adapter_model.safetensors", &cases[i].e);
         assert_false(tke_adapter_load(b, from, false, &err));
@@ -307,12 +302,10 @@ TEST(a_damaged_tensor_is_named)
     tke_adapter *a = adapter_of(4, 7, 0, 1);
     char *from = save(a, 0, TKE_F32);
     rewrite(from, "adapter_model.safetensors",
-            &(edit){ "mlp.up_proj.lora_B",
-                     "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight", 0, 0, 0 });
+            &(edit){ "mlp.up_proj.lora_B", "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight", 0, 0, 0 });
     assert_null(tke_snapshot_read(device, model, from, &err));
-    assert_non_null(strstr(err.message,
-                           ": 1 of its 16 tensors belong to no matrix of the model, such as "
-                           "'base_model.model.model.layers.1.mlp.up_proj.lora_B.weight'"));
+    assert_non_null(strstr(err.message, ": 1 of its 16 tensors belong to no matrix of the model, such as "
+                                        "'base_model.model.model.layers.1.mlp.up_proj.lora_B.weight'"));
     tke_adapter_free(a);
     tiny_model_remove(from);
 }
@@ -327,8 +320,7 @@ TEST(names_of_the_head)
                     *b = adapter_of(2, TKE_TRAIN_UNEMBED | TKE_TRAIN_MLP, 0, 2);
         char *from = save(a, 0, TKE_F32), name[2][100];
         for (int ab = 0; ab < 2; ab++) {
-            snprintf(name[ab], sizeof name[ab], "base_model.model.%s.lora_%c.weight", names[i],
-                     "AB"[ab]);
+            snprintf(name[ab], sizeof name[ab], "base_model.model.%s.lora_%c.weight", names[i], "AB"[ab]);
             rewrite(from, "adapter_model.safetensors",
                     &(edit){ ab ? "lm_head.lora_B" : "lm_head.lora_A", name[ab], 0, 0, 0 });
         }
@@ -405,8 +397,7 @@ TEST(saved_output_layer)
         add_tensor(from, &t);
         err = (tinkc_error){ 0 };
         assert_false(tke_adapter_load(b, from, false, &err));
-        assert_int_equal(strstr(err.message, "1 of its 18 tensors") && strstr(err.message, "bias'"),
-                         taken);
+        assert_int_equal(strstr(err.message, "1 of its 18 tensors") && strstr(err.message, "bias'"), taken);
         tke_adapter_free(a);
         tke_adapter_free(b);
         tiny_model_remove(from);
@@ -447,22 +438,19 @@ TEST(missing_matrices_are_completed)
 {
     tinkc_error err = { 0 };
     tke_adapter *a = adapter_of(4, 7, 8, 1), *b = adapter_of(4, 7, 0, 2);
-    tke_adapter *fresh = tke_adapter_new(
-        device, model, &(tke_adapter_spec){ .rank = 4, .train = 7, .seed = 9 }, &err);
+    tke_adapter *fresh = tke_adapter_new(device, model, &(tke_adapter_spec){ .rank = 4, .train = 7, .seed = 9 }, &err);
     char *from = save(a, TKE_NAMES_HOSTED, TKE_F32), *to = tiny_folder();
     tke_adapter_spec spec = { 0 };
     rewrite(from, "adapter_model.safetensors", &(edit){ "mlp.up_proj.lora_A", "", 0, 0, 0 });
     rewrite(from, "adapter_model.safetensors", &(edit){ "mlp.up_proj.lora_B", "", 0, 0, 0 });
-    assert_true(tke_adapter_convert(model, from, to, 9, &(tke_adapter_save){ .base_name = "x" },
-                                    &spec, &err));
+    assert_true(tke_adapter_convert(model, from, to, 9, &(tke_adapter_save){ .base_name = "x" }, &spec, &err));
     assert_true(spec.rank == 4 && spec.train == 7 && spec.alpha == 8 && spec.seed == 9);
     assert_true(tke_adapter_load(b, to, false, &err));
     tke_tensor_ref ref;
     for (size_t at = 0; tke_layout_next(a->layout, &at, &ref);) {
         const tke_adapter *want = strstr(ref.weight->path, "up_proj") ? fresh : a;
         assert_memory_equal(adapter_weights(b) + ref.offset,
-                            adapter_weights((tke_adapter *)(uintptr_t)want) + ref.offset,
-                            ref.rows * ref.cols * 4);
+                            adapter_weights((tke_adapter *)(uintptr_t)want) + ref.offset, ref.rows * ref.cols * 4);
     }
     tke_adapter_free(a);
     tke_adapter_free(b);
@@ -481,8 +469,7 @@ TEST(bf16_halves_a_file_and_rounds_once)
     tke_tensor_ref ref;
     for (size_t at = 0; tke_layout_next(a->layout, &at, &ref);)
         for (size_t i = ref.offset; i < ref.offset + ref.rows * ref.cols; i++)
-            assert_true(adapter_weights(b)[i] ==
-                        tke_bf16_to_f32(tke_f32_to_bf16(adapter_weights(a)[i])));
+            assert_true(adapter_weights(b)[i] == tke_bf16_to_f32(tke_f32_to_bf16(adapter_weights(a)[i])));
     tke_adapter_free(a);
     tke_adapter_free(b);
     tiny_model_remove(from);
@@ -494,8 +481,7 @@ TEST(a_missing_file_is_named)
     tke_adapter_spec spec;
     char *from = tiny_folder(), want[600];
     assert_false(tke_adapter_probe(model, from, &spec, &err));
-    snprintf(want, sizeof want, "%s: adapter_model.safetensors or adapter_config.json is missing",
-             from);
+    snprintf(want, sizeof want, "%s: adapter_model.safetensors or adapter_config.json is missing", from);
     assert_int_equal(err.code, TINKC_E_MODEL);
     assert_string_equal(err.message, want);
     err = (tinkc_error){ 0 };
@@ -513,18 +499,15 @@ TEST(a_missing_file_is_named)
     assert_false(tke_adapter_probe(model, from, &spec, &err));
     assert_non_null(strstr(err.message, "no adapter tensors in it"));
     err = (tinkc_error){ 0 };
-    rewrite(from, "adapter_model.safetensors",
-            &(edit){ "another", "base_model.model.lm_head.lora_B.weight", 0, 0, 0 });
+    rewrite(from, "adapter_model.safetensors", &(edit){ "another", "base_model.model.lm_head.lora_B.weight", 0, 0, 0 });
     rewrite(from, "adapter_model.safetensors", &(edit){ "other", "", 0, 0, 0 });
-    assert_true(
-        tke_adapter_probe(model, from, &spec, &err)); /* a single one says what is trained */
+    assert_true(tke_adapter_probe(model, from, &spec, &err)); /* a single one says what is trained */
     assert_int_equal(spec.train, TKE_TRAIN_UNEMBED);
     char path[512];
     path_in(path, from, "adapter_config.json");
     assert_int_equal(remove(path), 0);
     assert_false(tke_adapter_probe(model, from, &spec, &err));
-    snprintf(want, sizeof want, "%s: adapter_model.safetensors or adapter_config.json is missing",
-             from);
+    snprintf(want, sizeof want, "%s: adapter_model.safetensors or adapter_config.json is missing", from);
     assert_string_equal(err.message, want);
     tke_adapter_free(a);
     tiny_model_remove(from);
@@ -539,8 +522,7 @@ static char *save_state(tke_adapter *a)
     tke_state *s = tke_state_take(a, &err);
     assert_int_equal(tke_state_step(s), a->step);
     assert_int_equal(tke_state_spec(s)->rank, a->spec.rank);
-    assert_true(
-        tke_state_write(s, to, &(tke_adapter_save){ .base_name = "t", .dtype = TKE_BF16 }, &err));
+    assert_true(tke_state_write(s, to, &(tke_adapter_save){ .base_name = "t", .dtype = TKE_BF16 }, &err));
     tke_state_free(s);
     return to;
 }
@@ -568,8 +550,7 @@ static tke_adapter *in_training(bool gradients)
 
 static void same_block(const tke_adapter *a, const tke_block *x, const tke_block *y)
 {
-    assert_memory_equal(device->ops->block_host(device, x), device->ops->block_host(device, y),
-                        n_floats(a) * 4);
+    assert_memory_equal(device->ops->block_host(device, x), device->ops->block_host(device, y), n_floats(a) * 4);
 }
 
 TEST(a_state_keeps_gradients_and_moments)
@@ -616,8 +597,7 @@ TEST(a_state_alone)
     tke_adapter_free(a);
     tke_model_drop(m);
     char *to = tiny_folder();
-    assert_true(
-        tke_state_write(s, to, &(tke_adapter_save){ .base_name = "t", .dtype = TKE_F32 }, &err));
+    assert_true(tke_state_write(s, to, &(tke_adapter_save){ .base_name = "t", .dtype = TKE_F32 }, &err));
     tke_state_free(s);
     tke_adapter *b = adapter_of(2, 7, 0, 2);
     assert_true(tke_adapter_load(b, to, true, &err));
@@ -756,24 +736,20 @@ TEST(a_damaged_state_is_named)
 /* Values of A: 2 u / 2^24 - 1, u the top bits of Philox, times 1 / sqrt(in). */
 TEST(first_values_follow_from_the_seed)
 {
-    assert_true(tke_lora_init(0, 0, 16, 0) ==
-                (float)(2.0 * (0x6627e8d5u >> 8) * 0x1p-24 - 1) * 0.25f);
+    assert_true(tke_lora_init(0, 0, 16, 0) == (float)(2.0 * (0x6627e8d5u >> 8) * 0x1p-24 - 1) * 0.25f);
     assert_true(tke_lora_init(1, 0, 16, 0) != tke_lora_init(0, 0, 16, 0));
     assert_true(tke_lora_init(UINT64_C(1) << 32, 0, 16, 0) != tke_lora_init(1, 0, 16, 0));
     assert_true(tke_lora_init(UINT64_C(1) << 32, 0, 16, 0) != tke_lora_init(0, 0, 16, 0));
     assert_true(tke_lora_init(0, UINT64_C(1) << 32, 16, 0) != tke_lora_init(0, 0, 16, 0));
     assert_true(tke_lora_init(0, 0, 16, UINT64_C(1) << 32) != tke_lora_init(0, 0, 16, 0));
-    assert_true(tke_lora_init(0, UINT64_C(1) << 63, 16, 0) ==
-                tke_lora_init(0, 0, 16, 0)); /* folded */
+    assert_true(tke_lora_init(0, UINT64_C(1) << 63, 16, 0) == tke_lora_init(0, 0, 16, 0)); /* folded */
     tinkc_error err = { 0 };
     tke_tensor_ref ref;
-    tke_adapter *a = tke_adapter_new(device, model,
-                                     &(tke_adapter_spec){ .rank = 2, .train = 7, .seed = 9 }, &err);
+    tke_adapter *a = tke_adapter_new(device, model, &(tke_adapter_spec){ .rank = 2, .train = 7, .seed = 9 }, &err);
     for (size_t at = 0; tke_layout_next(a->layout, &at, &ref);) { /* every number of A; B is zero */
         uint64_t hash = tkc_hash(ref.weight->path, strlen(ref.weight->path));
         for (size_t i = 0; i < ref.rows * ref.cols; i++)
-            assert_true(adapter_weights(a)[ref.offset + i] ==
-                        (ref.is_b ? 0 : tke_lora_init(hash, 9, ref.cols, i)));
+            assert_true(adapter_weights(a)[ref.offset + i] == (ref.is_b ? 0 : tke_lora_init(hash, 9, ref.cols, i)));
     }
     tke_adapter_free(a);
 }

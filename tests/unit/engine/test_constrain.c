@@ -59,8 +59,7 @@ static size_t wander(const tke_grammar *g, size_t most, char *text)
         for (; i < 256; i++) {
             uint8_t b = (uint8_t)(first + i);
             tke_grammar_copy(&next, &s);
-            if (tke_grammar_step(g, &next, b) &&
-                tke_grammar_cost(g, &next) <= (int64_t)(most - n) - 1) {
+            if (tke_grammar_step(g, &next, b) && tke_grammar_cost(g, &next) <= (int64_t)(most - n) - 1) {
                 text[n++] = (char)b;
                 break;
             }
@@ -68,8 +67,8 @@ static size_t wander(const tke_grammar *g, size_t most, char *text)
         if (i == 256 && tke_grammar_may_end(g, &s))
             break;
         if (i == 256)
-            fail_msg("stuck after \"%.*s\", %zu of %zu bytes, the end is said to be %lld away",
-                     (int)n, text, n, most, (long long)cost);
+            fail_msg("stuck after \"%.*s\", %zu of %zu bytes, the end is said to be %lld away", (int)n, text, n, most,
+                     (long long)cost);
         tke_grammar_copy(&s, &next);
     }
     text[n] = '\0';
@@ -131,8 +130,7 @@ TEST_WITH(each_schema_accepts_its_texts_and_no_others, set_up, tear_down)
         { "{\"type\":\"integer\",\"minimum\":3,\"maximum\":12}", "1", false },
         { "{\"properties\":{\"a\":{},\"b\":{}},\"required\":[\"a\"]}", "{\"b\":1}", false },
         { "{\"properties\":{\"a\":{},\"b\":{}},\"required\":[\"b\"]}", "{\"b\":1}", true },
-        { "{\"properties\":{\"a\":{},\"b\":{}}}", "{\"b\":1,\"a\":1}",
-          false }, /* the schema's order */
+        { "{\"properties\":{\"a\":{},\"b\":{}}}", "{\"b\":1,\"a\":1}", false }, /* the schema's order */
         { "{\"properties\":{\"a\":{}}}", "{\"a\":1,}", false },
         { "{\"enum\":[1,12]}", "12", true },
         { "{\"enum\":[1,12]}", "1", true },
@@ -172,8 +170,7 @@ TEST_WITH(schemas_beyond_the_subset_are_refused_by_name, set_up, tear_down)
         { "{\"$ref\":\"#/a\"}", "'#/a'" },
         { "{\"$ref\":\"#/$defs/a\"}", "names no definition" },
         { "{\"$defs\":{\"a\":{\"$ref\":\"#/$defs/a\"}},\"$ref\":\"#/$defs/a\"}", "finite" },
-        { "{\"properties\":{\"a\":{}},\"additionalProperties\":{\"type\":\"string\"}}",
-          "additionalProperties" },
+        { "{\"properties\":{\"a\":{}},\"additionalProperties\":{\"type\":\"string\"}}", "additionalProperties" },
         { "{\"enum\":[],\"type\":\"string\"}", "enum" },
         { "{\"enum\":[\"a\"],\"maxLength\":3}", "enum" },
         { "false", "object" },
@@ -236,11 +233,10 @@ TEST_WITH(a_mask_holds_the_tokens_that_may_follow, set_up, tear_down)
                     uint32_t token = (pick + i) % VOCAB;
                     bool allowed = mask[token / 32] >> token % 32 & 1;
                     tke_grammar_copy(&t, &s);
-                    bool fits = tke_constraint_step(&c, &t, (int32_t)token) &&
-                                tke_grammar_cost(&g, &t) <= (int64_t)left - 1;
+                    bool fits =
+                        tke_constraint_step(&c, &t, (int32_t)token) && tke_grammar_cost(&g, &t) <= (int64_t)left - 1;
                     if (fits != allowed)
-                        fail_msg("%s: token %u after \"%s\" with %zu left: %d", schemas[k], token,
-                                 text, left, allowed);
+                        fail_msg("%s: token %u after \"%s\" with %zu left: %d", schemas[k], token, text, left, allowed);
                     drawn = allowed && drawn == VOCAB ? token : drawn;
                 }
                 assert_true(any == (drawn < VOCAB));
@@ -292,8 +288,7 @@ TEST_WITH(a_call_names_one_function_and_fits_its_arguments, set_up, tear_down)
         size_t n = wander(&g, (size_t)g.nodes[g.root].cost + dice(60), text);
         assert_true(n > 8 && memcmp(text, "<c>", 3) == 0 && strcmp(text + n - 4, "</c>") == 0);
         text[n - 4] = '\0';
-        expect_valid(strstr(text, "add") ? "{\"properties\":{\"arguments\":{\"required\":[\"a\"]}}}"
-                                         : "{}",
-                     text + 3, n - 7);
+        expect_valid(strstr(text, "add") ? "{\"properties\":{\"arguments\":{\"required\":[\"a\"]}}}" : "{}", text + 3,
+                     n - 7);
     }
 }

@@ -18,8 +18,7 @@ static tiny_world w;
 static int setup(void **state)
 {
     (void)state;
-    w = tiny_world_open(
-        &(tiny_model){ .family = "qwen3", .tied = true, .layers = 2, .context = 2048 }, 2);
+    w = tiny_world_open(&(tiny_model){ .family = "qwen3", .tied = true, .layers = 2, .context = 2048 }, 2);
     return 0;
 }
 
@@ -43,8 +42,7 @@ TEST(the_rotation_table_grows_without_changing)
     for (int i = 0; i < 4; i++) {
         assert_true(tke_rope_table_grow(&t, &scaled, sizes[i], &err));
         assert_int_equal(t.n, rounded[i]);
-        for (size_t p = 0; p < t.n;
-             p += p + 7 < t.n || p + 1 == t.n ? 7 : t.n - 1 - p) /* the last, too */
+        for (size_t p = 0; p < t.n; p += p + 7 < t.n || p + 1 == t.n ? 7 : t.n - 1 - p) /* the last, too */
             for (size_t j = 0; j < half; j++) {
                 double angle = (double)p * w.model->rope_frequency[j];
                 assert_true(fabs((double)t.cos_table[p * half + j] - 1.25 * cos(angle)) < 1e-6);
@@ -69,8 +67,7 @@ TEST(rows_of_a_chunk)
                   { 131072, 64, 64, 64, 64 } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         m.config.vocab = cases[i].vocab;
-        assert_int_equal(tke_chunk_rows(&m, cases[i].least, cases[i].most, cases[i].n),
-                         cases[i].want);
+        assert_int_equal(tke_chunk_rows(&m, cases[i].least, cases[i].most, cases[i].n), cases[i].want);
     }
 }
 
@@ -80,8 +77,7 @@ TEST(bytes_of_microbatches)
     tinkc_error err = { 0 };
     const tke_device_ops *ops = w.device->ops;
     for (int32_t keep = TKE_KEEP_AUTO; keep <= TKE_KEEP_ALL; keep++) {
-        tke_device_trainer *t =
-            ops->trainer_new(w.loaded, &(tke_device_trainer_options){ .keep = keep }, &err);
+        tke_device_trainer *t = ops->trainer_new(w.loaded, &(tke_device_trainer_options){ .keep = keep }, &err);
         assert_int_equal(ops->trainer_memory(t), (size_t)1 << 30); /* where none is given */
         for (int32_t depth = TKE_DEPTH_NONE; depth <= TKE_DEPTH_ALL; depth++) {
             tke_microbatch_size size = { .n = 64, .max_rank = 4, .max_k = 1, .depth = depth };
@@ -126,8 +122,7 @@ static size_t numbers_of(const tke_model *m, const tke_microbatch_size *s, size_
         layer += padded(s->n * s->max_rank * matrices[g]);
     size_t sum = 3 * h + inner + (kept < c->n_layers ? layer : 0);
     if (all)
-        sum += c->n_layers * h + kept * layer + 2 * h + 2 * q + 2 * kv + lse +
-               padded(s->n * s->max_rank * 3);
+        sum += c->n_layers * h + kept * layer + 2 * h + 2 * q + 2 * kv + lse + padded(s->n * s->max_rank * 3);
     size_t rows = s->n; /* of the head: all, where there are so few */
     sum += padded(rows * c->vocab) + 3 * padded(rows * c->hidden) + 3 * padded(rows * s->max_rank);
     return sum + 4 * padded(rows) + 2 * padded(rows * s->max_k);
@@ -143,8 +138,7 @@ TEST(numbers_of_microbatches)
         assert_int_equal(ops->microbatch_bytes(t, &size, TKE_KEEP_NONE),
                          numbers_of(w.model, &size, 0) * sizeof(tke_real));
         assert_int_equal(ops->microbatch_bytes(t, &size, TKE_KEEP_ALL),
-                         numbers_of(w.model, &size, depth == TKE_DEPTH_ALL ? 2 : 0) *
-                             sizeof(tke_real));
+                         numbers_of(w.model, &size, depth == TKE_DEPTH_ALL ? 2 : 0) * sizeof(tke_real));
     }
     ops->trainer_free(t);
 }
@@ -154,8 +148,8 @@ TEST(numbers_of_microbatches)
 enum { ROWS = 5, WIDEST = 128 };
 
 /* W x + bias + scale B (A x), by plain loops. */
-static double linear(const tke_weight *m, const tke_lora *lora, const tke_real *weights,
-                     const tke_lora_group *g, size_t i, size_t out, const tke_real *x)
+static double linear(const tke_weight *m, const tke_lora *lora, const tke_real *weights, const tke_lora_group *g,
+                     size_t i, size_t out, const tke_real *x)
 {
     double y = m->bias ? (double)m->bias[out] : 0;
     for (size_t k = 0; k < m->in; k++)
@@ -174,10 +168,8 @@ TEST(each_linear_group_has_bias_and_adapter)
 {
     tinkc_error err = { 0 };
     uint64_t r = 12;
-    tiny_world own = tiny_world_open(
-        &(tiny_model){ .family = "llama", .bias = true, .layers = 1, .seed = 5 }, 1);
-    tke_adapter *a =
-        tke_adapter_new(own.device, own.model, &(tke_adapter_spec){ .rank = 3, .train = 7 }, &err);
+    tiny_world own = tiny_world_open(&(tiny_model){ .family = "llama", .bias = true, .layers = 1, .seed = 5 }, 1);
+    tke_adapter *a = tke_adapter_new(own.device, own.model, &(tke_adapter_spec){ .rank = 3, .train = 7 }, &err);
     const tke_lora *lora = tke_adapter_lora(a);
     for (size_t i = 0; i < lora->layout->n_floats; i++)
         adapter_weights(a)[i] = 0.1f * tiny_normal(&r);
@@ -200,8 +192,8 @@ TEST(each_linear_group_has_bias_and_adapter)
         for (size_t i = 0; i < group->n; i++)
             for (size_t k = 0; k < ROWS * group->w[i].out; k++) {
                 size_t row = k / group->w[i].out;
-                double want = linear(&group->w[i], row < 2 ? NULL : lora, adapter_weights(a), g, i,
-                                     k % group->w[i].out, x + row * group->w[i].in);
+                double want = linear(&group->w[i], row < 2 ? NULL : lora, adapter_weights(a), g, i, k % group->w[i].out,
+                                     x + row * group->w[i].in);
                 assert_true(group->w[i].out <= WIDEST && fabs((double)y[i][k] - want) < 1e-4);
             }
     }
@@ -225,8 +217,7 @@ TEST(the_cpu_fills_the_table_of_a_device)
     assert_int_equal(ops->model_bytes(w.device, w.model), 0);
     tke_block *a = ops->block_new(w.device, 3, &err), *b = ops->block_new(w.device, 3, &err);
     assert_true(ops->block_read(w.device, a, y, 3, &err) && y[0] == 0 && y[2] == 0);
-    assert_true(ops->block_write(w.device, a, x, 3, &err) &&
-                ops->block_copy(w.device, b, a, 3, &err));
+    assert_true(ops->block_write(w.device, a, x, 3, &err) && ops->block_copy(w.device, b, a, 3, &err));
     assert_true(ops->block_read(w.device, b, y, 3, &err));
     assert_memory_equal(x, y, sizeof x);
     assert_true(ops->block_squares(w.device, b, 3, &squares, &err) && squares == 14);
@@ -241,17 +232,14 @@ TEST(the_cpu_fills_the_table_of_a_device)
     ops->block_free(w.device, a);
     ops->block_free(w.device, b);
     tke_device_sampler *s = ops->sampler_new(
-        w.loaded, &(tke_device_sampler_options){ .cache_bytes = 1, .max_rows = 4, .max_seqs = 2 },
-        &err);
-    size_t block =
-        2 * 16 * 2 * 2 * 8 * sizeof(tke_real); /* layers, positions, k and v, heads, size */
+        w.loaded, &(tke_device_sampler_options){ .cache_bytes = 1, .max_rows = 4, .max_seqs = 2 }, &err);
+    size_t block = 2 * 16 * 2 * 2 * 8 * sizeof(tke_real); /* layers, positions, k and v, heads, size */
     assert_int_equal(ops->sampler_cache(s)->block_bytes, block);
     assert_int_equal(ops->sampler_cache(s)->n_blocks, 2); /* at least */
     ops->sampler_free(s);
-    s = ops->sampler_new(w.loaded,
-                         &(tke_device_sampler_options){
-                             .cache_bytes = 5 * block + block / 2, .max_rows = 4, .max_seqs = 2 },
-                         &err);
+    s = ops->sampler_new(
+        w.loaded, &(tke_device_sampler_options){ .cache_bytes = 5 * block + block / 2, .max_rows = 4, .max_seqs = 2 },
+        &err);
     assert_int_equal(ops->sampler_cache(s)->n_blocks, 5);
     ops->sampler_free(s);
 }
@@ -300,8 +288,7 @@ static tke_adapter *adapter_of(int32_t rank, uint32_t train)
 {
     tinkc_error err = { 0 };
     uint64_t r = 4;
-    tke_adapter *a = tke_adapter_new(w.device, w.model,
-                                     &(tke_adapter_spec){ .rank = rank, .train = train }, &err);
+    tke_adapter *a = tke_adapter_new(w.device, w.model, &(tke_adapter_spec){ .rank = rank, .train = train }, &err);
     assert_non_null(a);
     for (size_t i = 0; i < tke_adapter_lora(a)->layout->n_floats; i++)
         adapter_weights(a)[i] = 0.1f * tiny_normal(&r);
@@ -336,11 +323,9 @@ TEST(rows_without_loss)
                     e[i].targets[p] = (int64_t)(tiny_random(&r) % 101);
                     e[i].weights[p] = i == with && p % 5 == 2 ? tiny_normal(&r) : 0;
                 }
-                data[i] = (tke_datum){ .tokens = e[i].tokens,
-                                       .n = LEN,
-                                       .k = 1,
-                                       .targets = e[i].targets,
-                                       .weights = e[i].weights };
+                data[i] = (tke_datum){
+                    .tokens = e[i].tokens, .n = LEN, .k = 1, .targets = e[i].targets, .weights = e[i].weights
+                };
             }
             tke_adapter *a = adapter_of(3, trains[k]), *b = adapter_of(3, trains[k]);
             run_one(t, a, data, N);
@@ -377,12 +362,8 @@ TEST(rows_of_several_targets)
             all[p * K + j] = j == mine ? one[p] : -100;
         weights[p * K + mine] = weight[p];
     }
-    tke_datum single = {
-        .tokens = tokens, .n = POSITIONS, .k = 1, .targets = one, .weights = weight
-    };
-    tke_datum several = {
-        .tokens = tokens, .n = POSITIONS, .k = K, .targets = all, .weights = weights
-    };
+    tke_datum single = { .tokens = tokens, .n = POSITIONS, .k = 1, .targets = one, .weights = weight };
+    tke_datum several = { .tokens = tokens, .n = POSITIONS, .k = K, .targets = all, .weights = weights };
     tke_trainer *t = tke_trainer_new(w.loaded, &(tke_trainer_options){ 0 }, &err);
     tke_adapter *a = adapter_of(3, 7), *b = adapter_of(3, 7);
     run_one(t, a, &single, 1);
@@ -420,11 +401,9 @@ TEST(a_microbatch_may_have_many_adapters)
             e[i].targets[k] = (int64_t)(tiny_random(&r) % 101);
             e[i].weights[k] = 1;
         }
-        data[i] = (tke_datum){ .tokens = e[i].tokens,
-                               .n = 1 + i % 3,
-                               .k = 1,
-                               .targets = e[i].targets,
-                               .weights = e[i].weights };
+        data[i] = (tke_datum){
+            .tokens = e[i].tokens, .n = 1 + i % 3, .k = 1, .targets = e[i].targets, .weights = e[i].weights
+        };
         a[i] = adapter_of(1 + (int32_t)i % 3, 7);
         b[i] = adapter_of(1 + (int32_t)i % 3, 7);
         p[i] = (tke_pass){ .adapter = a[i], .backward = true, .data = &data[i], .n_data = 1 };
@@ -486,8 +465,7 @@ TEST(stop_at_each_point)
     /* Between the head and the layers below it. */
     tke_adapter *a = adapter_of(1, 7);
     const tke_device_ops *ops = w.device->ops;
-    tke_device_trainer *t =
-        ops->trainer_new(w.loaded, &(tke_device_trainer_options){ .stop = &stop }, &err);
+    tke_device_trainer *t = ops->trainer_new(w.loaded, &(tke_device_trainer_options){ .stop = &stop }, &err);
     const int64_t starts[2] = { 0, 4 };
     const tke_segment segment = { 0, 4, tke_adapter_lora(a), a->grads };
     tke_microbatch job = { .size = { .n = 4, .max_rank = 1, .max_k = 1, .depth = TKE_DEPTH_ALL },
@@ -526,9 +504,7 @@ TEST(scores_of_many_rows)
     for (size_t i = 0; i < (LONG - 1) * 2; i++)
         scored[i] = (int32_t)(tiny_random(&r) % 102) - 1;
     for (int i = 0; i < 2; i++) {
-        e[i] = tke_infer_new(
-            w.loaded, &(tke_infer_options){ .kv_bytes = 4 << 20, .prefill_chunk = chunks[i] },
-            &err);
+        e[i] = tke_infer_new(w.loaded, &(tke_infer_options){ .kv_bytes = 4 << 20, .prefill_chunk = chunks[i] }, &err);
         tke_gen_request q = { .snapshot = s,
                               .prompt = prompt,
                               .n_prompt = LONG,
@@ -547,12 +523,10 @@ TEST(scores_of_many_rows)
             ;
         assert_int_equal(tke_gen_error(g[i])->code, 0);
     }
-    assert_memory_equal(tke_gen_prompt_logprobs(g[0]) + 1, tke_gen_prompt_logprobs(g[1]) + 1,
-                        (LONG - 1) * 4);
+    assert_memory_equal(tke_gen_prompt_logprobs(g[0]) + 1, tke_gen_prompt_logprobs(g[1]) + 1, (LONG - 1) * 4);
     assert_memory_equal(tke_gen_topk_tokens(g[0]), tke_gen_topk_tokens(g[1]), LONG * TOP * 4);
     assert_memory_equal(tke_gen_topk_logprobs(g[0]), tke_gen_topk_logprobs(g[1]), LONG * TOP * 4);
-    assert_memory_equal(tke_gen_target_logprobs(g[0]), tke_gen_target_logprobs(g[1]),
-                        (LONG - 1) * 2 * 4);
+    assert_memory_equal(tke_gen_target_logprobs(g[0]), tke_gen_target_logprobs(g[1]), (LONG - 1) * 2 * 4);
     assert_memory_equal(tke_gen_alternatives(g[0]), tke_gen_alternatives(g[1]), (LONG - 1) * 2 * 4);
     assert_memory_equal(tke_gen_sequence(g[0], 1).tokens, tke_gen_sequence(g[1], 1).tokens, 3 * 4);
     for (int i = 0; i < 2; i++)
@@ -580,11 +554,7 @@ TEST(a_draw_is_the_token_whose_interval_holds_u)
             sum += mass[i];
         }
         for (uint32_t k = 0; k < 400; k++) {
-            tke_draw d = { .rule = &rule,
-                           .seed = 4,
-                           .sample = 1,
-                           .position = k,
-                           .allowed = masked ? allowed : NULL };
+            tke_draw d = { .rule = &rule, .seed = 4, .sample = 1, .position = k, .allowed = masked ? allowed : NULL };
             int32_t got, want = 0;
             float lp;
             double u = tke_uniform(4, 1, k) * sum, passed = mass[0];

@@ -13,11 +13,9 @@
 
 TEST(device_names_have_one_form)
 {
-    static const char *const good[] = { NULL,   "",       "auto",   "cpu",
-                                        "cuda", "cuda:0", "cuda:9", "cuda:999" };
-    static const char *const bad[] = { "gpu",     "CPU",     "cuda:",     "cuda:x",
-                                       "cuda:-1", "cuda:1 ", "cuda:1000", "cudas",
-                                       "cuda:/",  "cuda::",  "xcuda" };
+    static const char *const good[] = { NULL, "", "auto", "cpu", "cuda", "cuda:0", "cuda:9", "cuda:999" };
+    static const char *const bad[] = { "gpu",       "CPU",   "cuda:",  "cuda:x", "cuda:-1", "cuda:1 ",
+                                       "cuda:1000", "cudas", "cuda:/", "cuda::", "xcuda" };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         tinkc_error err = { 0 };
         assert_true(tke_device_name_check(good[i], &err));
@@ -86,8 +84,7 @@ TEST(a_card_is_used_where_there_is_one)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         unsetenv("FAKE_CARD_CLOSED");
-        tke_device *d =
-            tke_device_open(rows[i].name, &(tke_device_options){ .index = 5 }, &why, &err);
+        tke_device *d = tke_device_open(rows[i].name, &(tke_device_options){ .index = 5 }, &why, &err);
         assert_non_null(d);
         d->ops->info(d, &info);
         assert_string_equal(info.name, rows[i].card);
@@ -124,9 +121,8 @@ static int say_what_is_found(void)
 static void expect_found(const char *folder, const char *environment, const char *said)
 {
     char command[1500], line[300] = "";
-    snprintf(command, sizeof command,
-             "FAKE_CARD=works FAKE_CARD_ROOT='%s' %s '%s/bin/program' look", folder, environment,
-             folder);
+    snprintf(command, sizeof command, "FAKE_CARD=works FAKE_CARD_ROOT='%s' %s '%s/bin/program' look", folder,
+             environment, folder);
     FILE *out = popen(command, "r");
     assert_non_null(out);
     assert_non_null(fgets(line, sizeof line, out));
@@ -142,8 +138,8 @@ static void shell(const char *format, const char *folder)
     assert_int_equal(system(command), 0);
 }
 
-#define NOT_FOUND                                                                                  \
-    "cuda: no module (libtinkc-engine-cuda.so not found next to the engine or in "                 \
+#define NOT_FOUND                                                                                                      \
+    "cuda: no module (libtinkc-engine-cuda.so not found next to the engine or in "                                     \
     "TINKC_CUDA_MODULE)"
 
 /* A folder with a copy of this program in bin. */
@@ -152,8 +148,7 @@ static char *folder_with_program(void)
     char own[PATH_MAX] = "", copy[2 * PATH_MAX + 100], *folder = tiny_folder();
     assert_true(readlink("/proc/self/exe", own, sizeof own - 1) > 0);
     shell("mkdir -p '%s/bin' '%s/lib' '%s/else'", folder);
-    snprintf(copy, sizeof copy,
-             "ln '%s' '%%s/bin/program' 2>/dev/null || cp '%s' '%%s/bin/program'", own, own);
+    snprintf(copy, sizeof copy, "ln '%s' '%%s/bin/program' 2>/dev/null || cp '%s' '%%s/bin/program'", own, own);
     shell(copy, folder);
     return folder;
 }
@@ -186,8 +181,7 @@ static void fill_places(const char *folder)
 {
     for (size_t i = 0; i < PLACES; i++) {
         char fill[400];
-        snprintf(fill, sizeof fill,
-                 "mkdir -p '%%s/%s' && cp '" FAKE_CARD_MODULE "' '%%s/%s/libtinkc-engine-cuda.so'",
+        snprintf(fill, sizeof fill, "mkdir -p '%%s/%s' && cp '" FAKE_CARD_MODULE "' '%%s/%s/libtinkc-engine-cuda.so'",
                  places[i], places[i]);
         shell(fill, folder);
     }
@@ -231,8 +225,7 @@ static tke_real *not_here(tke_device *d, const tke_block *b)
     return NULL;
 }
 
-static bool read_card(tke_device *d, const tke_block *from, tke_real *to, size_t n,
-                      tinkc_error *err)
+static bool read_card(tke_device *d, const tke_block *from, tke_real *to, size_t n, tinkc_error *err)
 {
     (void)d, (void)from;
     n_reads++;
@@ -242,8 +235,7 @@ static bool read_card(tke_device *d, const tke_block *from, tke_real *to, size_t
     return true;
 }
 
-static bool write_card(tke_device *d, tke_block *to, const tke_real *from, size_t n,
-                       tinkc_error *err)
+static bool write_card(tke_device *d, tke_block *to, const tke_real *from, size_t n, tinkc_error *err)
 {
     (void)d, (void)to;
     n_writes++;
@@ -255,9 +247,7 @@ static bool write_card(tke_device *d, tke_block *to, const tke_real *from, size_
 
 TEST(a_view_reads_and_writes_through_the_device)
 {
-    static const tke_device_ops ops = { .block_host = not_here,
-                                        .block_read = read_card,
-                                        .block_write = write_card };
+    static const tke_device_ops ops = { .block_host = not_here, .block_read = read_card, .block_write = write_card };
     tke_device d = { .ops = &ops };
     tke_block *block = (tke_block *)(void *)on_card;
     tinkc_error err = { 0 };
@@ -357,8 +347,7 @@ TEST(views_of_the_cpu)
 
 static int n_runs; /* of the function that fails the second time */
 
-static bool second_microbatch_fails(tke_device_trainer *t, const tke_microbatch *b,
-                                    tinkc_error *err)
+static bool second_microbatch_fails(tke_device_trainer *t, const tke_microbatch *b, tinkc_error *err)
 {
     if (++n_runs == 2)
         return tkc_fail(err, TINKC_E_SERVER, "cuda: the card has failed");
@@ -378,8 +367,8 @@ static bool no_step(tke_device_sampler *s, const tke_step *step, tinkc_error *er
     return tkc_fail(err, TINKC_E_SERVER, "cuda: the card has failed");
 }
 
-static bool no_adam(tke_device *d, const tke_adam *a, size_t n, const tke_block *g, tke_block *t,
-                    tke_block *m, tke_block *v, double *moved, tinkc_error *err)
+static bool no_adam(tke_device *d, const tke_adam *a, size_t n, const tke_block *g, tke_block *t, tke_block *m,
+                    tke_block *v, double *moved, tinkc_error *err)
 {
     (void)d, (void)a, (void)n, (void)g, (void)t, (void)m, (void)v, (void)moved;
     return tkc_fail(err, TINKC_E_SERVER, "cuda: the card has failed");
@@ -388,8 +377,7 @@ static bool no_adam(tke_device *d, const tke_adam *a, size_t n, const tke_block 
 static tke_adapter *adapter_of(world *w)
 {
     tinkc_error err = { 0 };
-    tke_adapter *a =
-        tke_adapter_new(w->device, w->model, &(tke_adapter_spec){ .rank = 2, .train = 7 }, &err);
+    tke_adapter *a = tke_adapter_new(w->device, w->model, &(tke_adapter_spec){ .rank = 2, .train = 7 }, &err);
     assert_non_null(a);
     return a;
 }
@@ -402,8 +390,7 @@ static void run_pass(world *w, tke_adapter *a, tke_pass *p)
     tke_pass *list[1] = { p };
     data[0].weights = w->weights;
     data[1] = data[0];
-    tke_trainer *t =
-        tke_trainer_new(w->loaded, &(tke_trainer_options){ .microbatch_tokens = 8 }, &err);
+    tke_trainer *t = tke_trainer_new(w->loaded, &(tke_trainer_options){ .microbatch_tokens = 8 }, &err);
     assert_non_null(t);
     *p = (tke_pass){ .adapter = a, .backward = true, .data = data, .n_data = 2 };
     assert_true(tke_loss_parse(&p->loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
@@ -454,8 +441,7 @@ TEST(out_of_memory)
     assert_null(tke_snapshot_take(a, &err));
     assert_int_equal(err.code, TINKC_E_MEMORY);
     err = (tinkc_error){ 0 };
-    assert_null(
-        tke_adapter_new(w->device, w->model, &(tke_adapter_spec){ .rank = 2, .train = 7 }, &err));
+    assert_null(tke_adapter_new(w->device, w->model, &(tke_adapter_spec){ .rank = 2, .train = 7 }, &err));
     assert_int_equal(err.code, TINKC_E_MEMORY);
     w->device->ops = &tke_cpu_device;
     run_pass(w, a, &p);
@@ -493,11 +479,9 @@ TEST(a_failed_decode_step_fails_its_samples)
     w->ops.step_run = no_step;
     w->device->ops = &w->ops;
     tke_infer *e = tke_infer_new(w->loaded, &(tke_infer_options){ .kv_bytes = 1 << 20 }, &err);
-    tke_gen_request r = { .prompt = w->tokens,
-                          .n_prompt = 8,
-                          .n_samples = 2,
-                          .max_tokens = 4,
-                          .rule = { .temperature = 1, .top_p = 1 } };
+    tke_gen_request r = {
+        .prompt = w->tokens, .n_prompt = 8, .n_samples = 2, .max_tokens = 4, .rule = { .temperature = 1, .top_p = 1 }
+    };
     tke_gen *g = tke_infer_add(e, &r, &err);
     assert_non_null(g);
     while (tke_infer_step(e))

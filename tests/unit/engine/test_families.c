@@ -93,9 +93,7 @@ TEST(separate_and_fused_experts_give_the_same_bits)
               &(tiny_model){ .family = "qwen3_moe", .seed = 1, .dtype = "BF16", .fused = true });
 }
 
-static const tiny_model one_layer = { .family = "qwen3_moe",
-                                      .layers = 1,
-                                      .extra = "\"mlp_only_layers\": []" };
+static const tiny_model one_layer = { .family = "qwen3_moe", .layers = 1, .extra = "\"mlp_only_layers\": []" };
 
 /* One token reaches two of five experts; the factors of the others get exactly nothing. */
 TEST(an_expert_without_tokens_has_no_gradient)
@@ -132,16 +130,15 @@ TEST(experts_share_one_factor)
     tiny_world_close(&w);
 }
 
-#define SIZES                                                                                      \
-    "\"hidden_size\":64,\"intermediate_size\":128,\"num_hidden_layers\":2,"                        \
+#define SIZES                                                                                                          \
+    "\"hidden_size\":64,\"intermediate_size\":128,\"num_hidden_layers\":2,"                                            \
     "\"num_attention_heads\":4,\"vocab_size\":160,\"max_position_embeddings\":256"
 #define MOE(rest) "{\"model_type\":\"qwen3_moe\"," SIZES rest "}"
 #define EXPERTS   ",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"
 
 TEST(experts_that_do_not_fit_are_refused)
 {
-    refused(MOE(",\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"), TINKC_E_MODEL,
-            "num_experts");
+    refused(MOE(",\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"), TINKC_E_MODEL, "num_experts");
     refused(MOE(EXPERTS ",\"num_local_experts\":9"), TINKC_E_MODEL, "num_local_experts");
     refused(MOE(EXPERTS ",\"num_experts_per_tok\":9"), TINKC_E_MODEL, "num_experts_per_tok");
     refused(MOE(EXPERTS ",\"moe_intermediate_size\":0"), TINKC_E_MODEL, "moe_intermediate_size");
@@ -149,8 +146,7 @@ TEST(experts_that_do_not_fit_are_refused)
     refused(MOE(EXPERTS ",\"mlp_only_layers\":[\"a\"]"), TINKC_E_MODEL, "mlp_only_layers");
     refused(MOE(EXPERTS ",\"decoder_sparse_step\":0"), TINKC_E_MODEL, "decoder_sparse_step");
     refused(MOE(EXPERTS ",\"hidden_act\":\"gelu\""), TINKC_E_UNSUPPORTED, "gelu");
-    refused(MOE(EXPERTS ",\"quantization_config\":{\"quant_method\":\"fp8\"}"), TINKC_E_UNSUPPORTED,
-            "fp8");
+    refused(MOE(EXPERTS ",\"quantization_config\":{\"quant_method\":\"fp8\"}"), TINKC_E_UNSUPPORTED, "fp8");
 }
 
 /* ---- gpt-oss ---- */
@@ -160,8 +156,7 @@ TEST(packed_experts_give_the_bits_of_their_bf16_twin)
     static const size_t widths[] = { 32, 96 };
     for (int i = 0; i < 2; i++)
         same_bits(&(tiny_model){ .family = "gpt_oss", .hidden = widths[i], .dtype = "BF16" },
-                  &(tiny_model){
-                      .family = "gpt_oss", .hidden = widths[i], .dtype = "BF16", .mxfp4 = true });
+                  &(tiny_model){ .family = "gpt_oss", .hidden = widths[i], .dtype = "BF16", .mxfp4 = true });
 }
 
 /* Each byte holds two codes, the first in its low half; the scale is a power of two. */
@@ -184,24 +179,20 @@ TEST(every_packed_byte_is_decoded_exactly)
         }
 }
 
-#define OSS(rest)                                                                                  \
-    "{\"model_type\":\"gpt_oss\"," SIZES ",\"num_local_experts\":4,\"num_experts_per_tok\":2" rest \
-    "}"
+#define OSS(rest) "{\"model_type\":\"gpt_oss\"," SIZES ",\"num_local_experts\":4,\"num_experts_per_tok\":2" rest "}"
 
 TEST(gpt_oss_that_does_not_fit_is_refused)
 {
     refused(OSS(",\"quantization_config\":{\"quant_method\":\"fp8\"}"), TINKC_E_UNSUPPORTED, "fp8");
-    refused(OSS(",\"quantization_config\":{\"quant_method\":\"mxfp4\"},\"intermediate_size\":33"),
-            TINKC_E_MODEL, "multiple of 32");
+    refused(OSS(",\"quantization_config\":{\"quant_method\":\"mxfp4\"},\"intermediate_size\":33"), TINKC_E_MODEL,
+            "multiple of 32");
     refused(OSS(",\"layer_types\":[\"full_attention\",\"chunked_attention\"]"), TINKC_E_UNSUPPORTED,
             "chunked_attention");
     refused(OSS(",\"layer_types\":[\"full_attention\"]"), TINKC_E_MODEL, "layer_types");
     refused(OSS(",\"swiglu_limit\":0"), TINKC_E_MODEL, "swiglu_limit");
     refused(OSS(",\"sliding_window\":0"), TINKC_E_MODEL, "sliding_window");
-    refused(OSS(",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,\"mscale\":1}"),
-            TINKC_E_UNSUPPORTED, "mscale");
-    refused(OSS(",\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":2}"), TINKC_E_UNSUPPORTED,
-            "longrope");
+    refused(OSS(",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,\"mscale\":1}"), TINKC_E_UNSUPPORTED, "mscale");
+    refused(OSS(",\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":2}"), TINKC_E_UNSUPPORTED, "longrope");
 }
 
 /* Per unit of rank, q, k: H + kd; v, z, out: H + vd (kd 16, vd 24); nothing on strength and decay. */
@@ -219,8 +210,7 @@ TEST(linear_attention_has_five_adapters)
 TEST(linear_attention_that_does_not_fit_is_refused)
 {
     refused(LINEAR(",\"layer_types\":[\"linear_attention\"]"), TINKC_E_MODEL, "layer_types");
-    refused(LINEAR(",\"layer_types\":[\"linear_attention\",\"chunked\"]"), TINKC_E_UNSUPPORTED,
-            "chunked");
+    refused(LINEAR(",\"layer_types\":[\"linear_attention\",\"chunked\"]"), TINKC_E_UNSUPPORTED, "chunked");
     refused(LINEAR(",\"full_attention_interval\":0"), TINKC_E_MODEL, "full_attention_interval");
     refused(LINEAR(",\"linear_num_value_heads\":24"), TINKC_E_MODEL, "linear_num_value_heads");
     refused(LINEAR(",\"linear_key_head_dim\":512"), TINKC_E_MODEL, "linear_key_head_dim");
@@ -232,8 +222,8 @@ TEST(linear_attention_that_does_not_fit_is_refused)
     refused("{\"model_type\":\"qwen3_next\"," SIZES "}", TINKC_E_UNSUPPORTED, "qwen3_next");
 }
 
-#define SHARED(rest)                                                                               \
-    "{\"model_type\":\"qwen3_5_moe_text\"," SIZES EXPERTS                                          \
+#define SHARED(rest)                                                                                                   \
+    "{\"model_type\":\"qwen3_5_moe_text\"," SIZES EXPERTS                                                              \
     ",\"shared_expert_intermediate_size\":16,\"linear_num_value_heads\":16" rest "}"
 
 TEST(experts_of_qwen3_5_that_do_not_fit_are_refused)
@@ -276,19 +266,17 @@ TEST(nemotron_has_the_hosted_adapters)
 {
     tiny_world w = tiny_world_open(&(tiny_model){ .family = "nemotron_h", .layers = 4 }, 1);
     tke_adapter *attn = adapter_of(&w, TKE_TRAIN_ATTN), *mlp = adapter_of(&w, TKE_TRAIN_MLP);
-    assert_int_equal(tke_adapter_n_params(attn),
-                     3 * (3 * (32 + 30) + 2 * (32 + 32) + 2 * (32 + 16)));
-    assert_int_equal(tke_adapter_n_params(mlp),
-                     3 * (2 * (32 + 6 * 20) + 2 * (32 + 12) + 2 * (32 + 48)));
+    assert_int_equal(tke_adapter_n_params(attn), 3 * (3 * (32 + 30) + 2 * (32 + 32) + 2 * (32 + 16)));
+    assert_int_equal(tke_adapter_n_params(mlp), 3 * (2 * (32 + 6 * 20) + 2 * (32 + 12) + 2 * (32 + 48)));
     tke_adapter_free(attn);
     tke_adapter_free(mlp);
     tiny_world_close(&w);
 }
 
-#define HYBRID(rest)                                                                               \
-    "{\"model_type\":\"nemotron_h\"," SIZES ",\"head_dim\":16,"                                    \
-    "\"hybrid_override_pattern\":\"ME\",\"mamba_num_heads\":6,\"mamba_head_dim\":4,"               \
-    "\"ssm_state_size\":8,\"n_groups\":2,\"n_routed_experts\":8,\"num_experts_per_tok\":2,"        \
+#define HYBRID(rest)                                                                                                   \
+    "{\"model_type\":\"nemotron_h\"," SIZES ",\"head_dim\":16,"                                                        \
+    "\"hybrid_override_pattern\":\"ME\",\"mamba_num_heads\":6,\"mamba_head_dim\":4,"                                   \
+    "\"ssm_state_size\":8,\"n_groups\":2,\"n_routed_experts\":8,\"num_experts_per_tok\":2,"                            \
     "\"moe_intermediate_size\":32,\"moe_shared_expert_intermediate_size\":16" rest "}"
 
 TEST(nemotron_that_does_not_fit_is_refused)
@@ -345,12 +333,10 @@ TEST(keys_of_nemotron_reach_the_layers)
         const char *extra;
         bool normalised;
         double scale;
-    } rows[] = { { "\"norm_topk_prob\": false, \"routed_scaling_factor\": 1.5, \"use_conv_bias\": false", false,
-                   1.5 },
+    } rows[] = { { "\"norm_topk_prob\": false, \"routed_scaling_factor\": 1.5, \"use_conv_bias\": false", false, 1.5 },
                  { "\"norm_topk_prob\": true, \"use_conv_bias\": true", true, 2.5 } };
     for (size_t k = 0; k < 2; k++) {
-        tiny_world w = tiny_world_open(
-            &(tiny_model){ .family = "nemotron_h", .layers = 5, .extra = rows[k].extra }, 1);
+        tiny_world w = tiny_world_open(&(tiny_model){ .family = "nemotron_h", .layers = 5, .extra = rows[k].extra }, 1);
         size_t n = 0;
         for (size_t i = 0; i < w.model->config.n_layers; i++) {
             const tke_experts *x = w.model->layers[i].experts;

@@ -83,9 +83,7 @@ static char *export(const scene *s, const char *from, const char *name, int32_t 
 {
     tinkc_error err = { 0 };
     char *target = in_room(s, name);
-    tinkc_adapter_options o = {
-        .adapter = from, .base_model = s->w.folder, .target = target, .format = format
-    };
+    tinkc_adapter_options o = { .adapter = from, .base_model = s->w.folder, .target = target, .format = format };
     if (!tinkc_adapter_export(&o, NULL, NULL, &err))
         fail_msg("%s", err.message);
     return target;
@@ -199,8 +197,7 @@ TEST(a_state_space_becomes_one_stacked_matrix)
     scene s = open_scene(&families[11]);
     char *peft = export(&s, save(&s, "own", TKE_NAMES_PEFT), "peft", TINKC_ADAPTER_PEFT);
     tke_tensor_file f = tensors_of(peft, "adapter_model.safetensors");
-    const tke_file_tensor *b =
-        tke_tensor_file_find(&f, "base_model.model.model.layers.0.mixer.in_proj.lora_B.weight");
+    const tke_file_tensor *b = tke_tensor_file_find(&f, "base_model.model.model.layers.0.mixer.in_proj.lora_B.weight");
     assert_non_null(b);
     assert_true(tke_tensor_is(b, 2, 2 * 30 + 2 * 14 + 6, 2 * RANK));
     const float *x = (const float *)(const void *)b->data;
@@ -243,8 +240,7 @@ TEST(a_merged_model_answers_as_model_and_adapter)
         double most = strcmp(families[i].family, "gpt_oss") == 0 ? 0.05 : 1e-4;
         for (size_t k = 0; k < LEN; k++) {
             if (!(fabs((double)(got[k] - want[k])) < most))
-                fail_msg("%s %zu: %g where %g", families[i].family, i, (double)got[k],
-                         (double)want[k]);
+                fail_msg("%s %zu: %g where %g", families[i].family, i, (double)got[k], (double)want[k]);
             moved = fmax(moved, fabs((double)(alone[k] - want[k])));
         }
         assert_true(moved > 0.1);
@@ -397,12 +393,10 @@ TEST(model_files_that_do_not_fit_are_refused_by_tensor)
 
 TEST(a_truncated_file_of_experts_is_refused_by_its_name)
 {
-    static const char *const files[] = { "model-00001-of-00002.safetensors",
-                                         "model-00002-of-00002.safetensors" };
+    static const char *const files[] = { "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors" };
     for (size_t i = 0; i < 2; i++) {
         tinkc_error err = { 0 };
-        char path[600],
-            *folder = tiny_model_make(&(tiny_model){ .family = "nemotron_h", .shards = true });
+        char path[600], *folder = tiny_model_make(&(tiny_model){ .family = "nemotron_h", .shards = true });
         snprintf(path, sizeof path, "%s/%s", folder, files[i]);
         assert_int_equal(truncate(path, 4000), 0);
         assert_null(tke_model_open(folder, &err));

@@ -176,9 +176,7 @@ static packed pack(numbers *rng, tke_dtype dtype, int64_t n_rows, int64_t ld, bo
         if (dtype == TKE_FP8 && (b[0] & 0x7f) == 0x7f)
             b[0] = 0;
     }
-    p.m = (tke_matrix){
-        .data = p.codes, .ld = ld, .dtype = dtype, .scales = p.scales, .factors = p.factors
-    };
+    p.m = (tke_matrix){ .data = p.codes, .ld = ld, .dtype = dtype, .scales = p.scales, .factors = p.factors };
     return p;
 }
 
@@ -252,8 +250,7 @@ static uint16_t *unpacked(const tke_matrix *m, int64_t n_rows)
 /* c from the packed weight and from its twin: the same bits. */
 static void same_product(tke_cpu *cpu, numbers *rng, tke_dtype dtype, tke_form form, int64_t m)
 {
-    int64_t n_rows = 166, ld = 1280, k = form == TKE_NT ? ld : n_rows,
-            n = form == TKE_NT ? n_rows : ld;
+    int64_t n_rows = 166, ld = 1280, k = form == TKE_NT ? ld : n_rows, n = form == TKE_NT ? n_rows : ld;
     packed p = pack(rng, dtype, n_rows, ld, false);
     uint16_t *twin = unpacked(&p.m, n_rows);
     tke_real *a = numbers_new(rng, m * k, 1), *c = numbers_new(rng, m * n, 1);
@@ -269,8 +266,7 @@ static void same_product(tke_cpu *cpu, numbers *rng, tke_dtype dtype, tke_form f
     g.c = c2;
     tke_gemm_run(cpu, &g);
     if (memcmp(c, c2, (size_t)(m * n) * sizeof *c) != 0)
-        fail_msg("%s, %s, form %d, %d rows", tke_format_of(dtype)->name, tke_cpu_name(cpu), form,
-                 (int)m);
+        fail_msg("%s, %s, form %d, %d rows", tke_format_of(dtype)->name, tke_cpu_name(cpu), form, (int)m);
     numbers_free(a);
     numbers_free(c);
     numbers_free(c2);
@@ -337,8 +333,7 @@ static int unpack_input(const char *name, int set)
     uint8_t block[TKE_MAX_BLOCK];
     uint16_t out[TKE_MAX_BLOCK];
     for (int d = TKE_MXFP4_BLOCKS; !f && d <= TKE_IQ4_NL; d++)
-        f = strcmp(tke_format_of((tke_dtype)d)->name, name) == 0 ? tke_format_of((tke_dtype)d)
-                                                                 : NULL;
+        f = strcmp(tke_format_of((tke_dtype)d)->name, name) == 0 ? tke_format_of((tke_dtype)d) : NULL;
     if (!f || set < 0 || set >= TKE_UNPACK_SETS)
         return 2;
     while (set_runs(set) && fread(block, (size_t)f->block_bytes, 1, stdin) == 1) {

@@ -74,9 +74,8 @@ static void check(const problem *p, double unit)
                 size += fabs(term);
             }
             if (!(fabs(p->c[at] - right) <= unit * size + 1e-30))
-                fail_msg("form %d %dx%dx%d dtype %d: c[%d][%d] = %.9g, not %.9g", (int)g->form,
-                         (int)g->m, (int)g->n, (int)g->k, (int)g->b.dtype, (int)i, (int)j,
-                         (double)p->c[at], right);
+                fail_msg("form %d %dx%dx%d dtype %d: c[%d][%d] = %.9g, not %.9g", (int)g->form, (int)g->m, (int)g->n,
+                         (int)g->k, (int)g->b.dtype, (int)i, (int)j, (double)p->c[at], right);
         }
 }
 
@@ -90,8 +89,7 @@ static void right_for_isa(int32_t isa)
         bool large = round % 20 == 0;
         tke_form form = (tke_form)(round % 3);
         problem p = make(&rng, form, dtypes[round / 3 % 3], numbers_range(&rng, 0, large ? 90 : 20),
-                         numbers_range(&rng, 0, large ? 600 : 70),
-                         numbers_range(&rng, 0, large ? 900 : 50));
+                         numbers_range(&rng, 0, large ? 600 : 70), numbers_range(&rng, 0, large ? 900 : 50));
         tke_gemm_run(cpu, &p.g);
         check(&p, 2e-6);
         end(&p);
@@ -109,9 +107,8 @@ static void bf16_near_for_isa(int32_t isa)
     tke_cpu *cpu = cpu_new(isa, 2, TKE_PRECISION_BF16);
     numbers rng = { 2 };
     for (int round = 0; round < 200; round++) {
-        problem p =
-            make(&rng, (tke_form)(round % 3), dtypes[round / 3 % 3], numbers_range(&rng, 1, 40),
-                 numbers_range(&rng, 1, 90), numbers_range(&rng, 1, round % 10 ? 100 : 1700));
+        problem p = make(&rng, (tke_form)(round % 3), dtypes[round / 3 % 3], numbers_range(&rng, 1, 40),
+                         numbers_range(&rng, 1, 90), numbers_range(&rng, 1, round % 10 ? 100 : 1700));
         p.g.exact = round % 7 == 0;
         tke_gemm_run(cpu, &p.g);
         check(&p, p.g.exact ? 2e-6 : 1.0 / 250);
@@ -126,8 +123,7 @@ TEST(bf16_products_are_near)
 }
 
 /* The product again, into fresh memory, as some other cut of the same work. */
-static tke_real *again(tke_cpu *cpu, const problem *p, int64_t row_step, int64_t column_step,
-                       int64_t k_step)
+static tke_real *again(tke_cpu *cpu, const problem *p, int64_t row_step, int64_t column_step, int64_t k_step)
 {
     tke_real *c = numbers_copy(p->start, p->c_count);
     const tke_gemm *g = &p->g;
@@ -148,14 +144,13 @@ static tke_real *again(tke_cpu *cpu, const problem *p, int64_t row_step, int64_t
     return c;
 }
 
-static void expect_same(tke_cpu *cpu, const problem *p, int64_t row_step, int64_t column_step,
-                        int64_t k_step)
+static void expect_same(tke_cpu *cpu, const problem *p, int64_t row_step, int64_t column_step, int64_t k_step)
 {
     tke_real *c = again(cpu, p, row_step, column_step, k_step);
     if (!numbers_same_bits(c, p->c, p->c_count))
-        fail_msg("%s: form %d %dx%dx%d dtype %d: other bits when cut %d %d %d", tke_cpu_name(cpu),
-                 (int)p->g.form, (int)p->g.m, (int)p->g.n, (int)p->g.k, (int)p->g.b.dtype,
-                 (int)row_step, (int)column_step, (int)k_step);
+        fail_msg("%s: form %d %dx%dx%d dtype %d: other bits when cut %d %d %d", tke_cpu_name(cpu), (int)p->g.form,
+                 (int)p->g.m, (int)p->g.n, (int)p->g.k, (int)p->g.b.dtype, (int)row_step, (int)column_step,
+                 (int)k_step);
     numbers_free(c);
 }
 
@@ -166,8 +161,8 @@ static void same_bits(int32_t isa, int32_t precision)
     int64_t all = INT64_MAX / 2;
     for (int round = 0; round < 36; round++) {
         tke_form form = (tke_form)(round % 3);
-        problem p = make(&rng, form, dtypes[round / 3 % 3], numbers_range(&rng, 15, 70),
-                         numbers_range(&rng, 30, 150), numbers_range(&rng, 380, 900));
+        problem p = make(&rng, form, dtypes[round / 3 % 3], numbers_range(&rng, 15, 70), numbers_range(&rng, 30, 150),
+                         numbers_range(&rng, 380, 900));
         tke_gemm_run(three, &p.g);
         expect_same(one, &p, all, all, all);
         expect_same(one, &p, 1, all, all);
@@ -208,8 +203,7 @@ static void short_rows(int32_t isa, int32_t precision)
     numbers rng = { 6 };
     int64_t all = INT64_MAX / 2;
     for (int round = 0; round < 20; round++) {
-        problem p = make(&rng, TKE_NT, TKE_BF16, 1 + round / 5, numbers_range(&rng, 130, 290),
-                         lengths[round % 5]);
+        problem p = make(&rng, TKE_NT, TKE_BF16, 1 + round / 5, numbers_range(&rng, 130, 290), lengths[round % 5]);
         tke_gemm_run(one, &p.g);
         check(&p, precision == TKE_PRECISION_F32 ? 4e-6 : 1.0 / 250);
         expect_same(three, &p, all, all, all);
@@ -259,8 +253,8 @@ static void poison_for_isa(int32_t isa)
     numbers rng = { 4 };
     for (int round = 0; round < 60; round++) {
         tke_form form = (tke_form)(round % 3);
-        problem p = make(&rng, form, TKE_F32, numbers_range(&rng, 2, 33),
-                         numbers_range(&rng, 2, 70), numbers_range(&rng, 1, 40));
+        problem p = make(&rng, form, TKE_F32, numbers_range(&rng, 2, 33), numbers_range(&rng, 2, 70),
+                         numbers_range(&rng, 1, 40));
         int64_t row = numbers_range(&rng, 0, p.g.m - 1), column = numbers_range(&rng, 0, p.g.n - 1);
         int64_t k = numbers_range(&rng, 0, p.g.k - 1);
         p.a[form == TKE_TN ? k * p.g.lda + row : row * p.g.lda + k] = NAN;
@@ -291,8 +285,8 @@ TEST(many_at_once)
     problem p[N];
     tke_gemm calls[N];
     for (int i = 0; i < N; i++) {
-        p[i] = make(&rng, (tke_form)(i % 3), TKE_BF16, numbers_range(&rng, 0, 40),
-                    numbers_range(&rng, 1, 200), numbers_range(&rng, 1, 100));
+        p[i] = make(&rng, (tke_form)(i % 3), TKE_BF16, numbers_range(&rng, 0, 40), numbers_range(&rng, 1, 200),
+                    numbers_range(&rng, 1, 100));
         calls[i] = p[i].g;
     }
     tke_gemm_run_all(cpu, calls, N);

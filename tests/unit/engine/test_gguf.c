@@ -113,9 +113,7 @@ static size_t bytes_of(const tensor *t)
 {
     uint64_t cols = t->dims[0], rows = t->n_dims >= 2 ? t->dims[1] : 1;
     rows *= t->n_dims == 3 ? t->dims[2] : 1;
-    return t->type == F32    ? rows * cols * 4
-           : t->type == Q8_0 ? rows * cols / 32 * 34
-                             : rows * cols * 2;
+    return t->type == F32 ? rows * cols * 4 : t->type == Q8_0 ? rows * cols / 32 * 34 : rows * cols * 2;
 }
 
 /* Reads all of it; places must follow each other, padded to 32, up to the end of the file. */
@@ -170,8 +168,8 @@ static const tensor *find(const gguf *g, const char *name)
 
 /* ---- models to write ---- */
 
-#define REGEX(digits)                                                                              \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|" digits                 \
+#define REGEX(digits)                                                                                                  \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|" digits                                     \
     "| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
 
 static const char llama_tokenizer[] =
@@ -204,27 +202,26 @@ static const char plain_tokenizer[] =
 
 static char *llama_folder(void)
 {
-    char *folder = tiny_model_make(&(tiny_model){
-        .family = "llama",
-        .bias = true,
-        .layers = 1,
-        .inner = 64,
-        .seed = 4,
-        .rope = "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
-                "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 1024" });
+    char *folder = tiny_model_make(
+        &(tiny_model){ .family = "llama",
+                       .bias = true,
+                       .layers = 1,
+                       .inner = 64,
+                       .seed = 4,
+                       .rope = "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+                               "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 1024" });
     tiny_write(folder, "tokenizer.json", llama_tokenizer);
-    tiny_write(
-        folder, "tokenizer_config.json",
-        "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"abc\", \"pad_token\": null, "
-        "\"unk_token\": \"c\", \"add_bos_token\": false, \"chat_template\": [{\"name\": "
-        "\"tool\", \"template\": \"no\"}, {\"name\": \"default\", \"template\": \"yes\"}]}");
+    tiny_write(folder, "tokenizer_config.json",
+               "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"abc\", \"pad_token\": null, "
+               "\"unk_token\": \"c\", \"add_bos_token\": false, \"chat_template\": [{\"name\": "
+               "\"tool\", \"template\": \"no\"}, {\"name\": \"default\", \"template\": \"yes\"}]}");
     return folder;
 }
 
 static char *qwen_folder(const char *rope)
 {
-    char *folder = tiny_model_make(&(tiny_model){
-        .family = "qwen3", .tied = true, .layers = 1, .head_dim = 16, .seed = 5, .rope = rope });
+    char *folder = tiny_model_make(
+        &(tiny_model){ .family = "qwen3", .tied = true, .layers = 1, .head_dim = 16, .seed = 5, .rope = rope });
     tiny_write(folder, "tokenizer.json", qwen_tokenizer);
     return folder;
 }
@@ -258,11 +255,9 @@ static gguf *written(const char *model, const char *adapter, const char *type)
     tinkc_error err = { 0 };
     seen s = { 0 };
     path_in(path, room);
-    tinkc_adapter_options o = { .adapter = adapter,
-                                .base_model = model,
-                                .target = path,
-                                .format = TINKC_ADAPTER_GGUF,
-                                .gguf_type = type };
+    tinkc_adapter_options o = {
+        .adapter = adapter, .base_model = model, .target = path, .format = TINKC_ADAPTER_GGUF, .gguf_type = type
+    };
     bool ok = tinkc_adapter_export(&o, progress, &s, &err);
     assert_string_equal(err.message, "");
     assert_true(ok);
@@ -277,18 +272,16 @@ static gguf *written(const char *model, const char *adapter, const char *type)
 }
 
 /* Refused with this message, and nothing is left beside the target. */
-static void refused(const char *model, const char *adapter, const char *type, int64_t stop_at,
-                    int32_t code, const char *message)
+static void refused(const char *model, const char *adapter, const char *type, int64_t stop_at, int32_t code,
+                    const char *message)
 {
     char path[512], partial[600], *room = tiny_folder();
     tinkc_error err = { 0 };
     seen s = { .stop_at = stop_at };
     path_in(path, room);
-    tinkc_adapter_options o = { .adapter = adapter,
-                                .base_model = model,
-                                .target = path,
-                                .format = TINKC_ADAPTER_GGUF,
-                                .gguf_type = type };
+    tinkc_adapter_options o = {
+        .adapter = adapter, .base_model = model, .target = path, .format = TINKC_ADAPTER_GGUF, .gguf_type = type
+    };
     assert_false(tinkc_adapter_export(&o, progress, &s, &err));
     if (err.code != code || !strstr(err.message, message))
         fail_msg("wanted %d '%s', got %d '%s'", code, message, err.code, err.message);
@@ -446,8 +439,7 @@ static double stored(const tensor *t, size_t i)
         return (double)tke_bf16_to_f32(half);
     default:
         memcpy(&half, t->data + i / 32 * 34, 2);
-        return (double)tke_f16_to_f32(half) *
-               (double)(signed char)t->data[i / 32 * 34 + 2 + i % 32];
+        return (double)tke_f16_to_f32(half) * (double)(signed char)t->data[i / 32 * 34 + 2 + i % 32];
     }
 }
 
@@ -485,8 +477,8 @@ static tke_adapter *adapter_of(tke_device *d, tke_model *m, uint32_t train)
 {
     tinkc_error err = { 0 };
     uint64_t r = 9;
-    tke_adapter *a = tke_adapter_new(
-        d, m, &(tke_adapter_spec){ .rank = 3, .train = train, .alpha = 5, .seed = 1 }, &err);
+    tke_adapter *a =
+        tke_adapter_new(d, m, &(tke_adapter_spec){ .rank = 3, .train = train, .alpha = 5, .seed = 1 }, &err);
     assert_non_null(a);
     for (size_t i = 0; i < tke_adapter_lora(a)->layout->n_floats; i++)
         adapter_weights(a)[i] = 0.2f * tiny_normal(&r);
@@ -580,14 +572,11 @@ TEST(an_adapter_alone_and_the_base_make_the_merged_file)
     matrix list[9];
     size_t n = matrices_of(m, list) - 1; /* the embedding has none */
     path_in(path, room);
-    tinkc_adapter_options o = { .adapter = adapter,
-                                .base_model = folder,
-                                .target = path,
-                                .format = TINKC_ADAPTER_GGUF_LORA,
-                                .gguf_type = "f32" };
+    tinkc_adapter_options o = {
+        .adapter = adapter, .base_model = folder, .target = path, .format = TINKC_ADAPTER_GGUF_LORA, .gguf_type = "f32"
+    };
     assert_true(tinkc_adapter_export(&o, NULL, NULL, &err));
-    gguf *lora = gguf_read(path), *base = written(folder, NULL, "f32"),
-         *merged = written(folder, adapter, "f32");
+    gguf *lora = gguf_read(path), *base = written(folder, NULL, "f32"), *merged = written(folder, adapter, "f32");
     assert_int_equal(lora->n, 2 * n);
     assert_non_null(strstr(lora->keys, "general.type=adapter\n"));
     assert_non_null(strstr(lora->keys, "adapter.type=lora\nadapter.lora.alpha=5"));
@@ -599,8 +588,7 @@ TEST(an_adapter_alone_and_the_base_make_the_merged_file)
         const tensor *from = find(base, list[i].name), *to = find(merged, list[i].name);
         size_t in = list[i].w->in;
         assert_true(ta && tb && from && to);
-        assert_true(ta->dims[0] == in && ta->dims[1] == 3 && tb->dims[0] == 3 &&
-                    tb->dims[1] == list[i].w->out);
+        assert_true(ta->dims[0] == in && ta->dims[1] == 3 && tb->dims[0] == 3 && tb->dims[1] == list[i].w->out);
         for (size_t k = 0; k < in * list[i].w->out; k++) {
             double sum = 0;
             for (size_t r = 0; r < 3; r++)
@@ -647,8 +635,7 @@ TEST(numbers_of_qwen)
             if (i == 7 && !head)
                 assert_null(find(g, "output.weight"));
             else
-                same_matrix(g, &list[i], i == n - 1 ? NULL : a, down ? F16 : Q8_0,
-                            down ? 5e-4 : 2e-2);
+                same_matrix(g, &list[i], i == n - 1 ? NULL : a, down ? F16 : Q8_0, down ? 5e-4 : 2e-2);
         }
         same_vector(g, "blk.0.attn_q_norm.weight", m->layers[0].attn->q_norm, 16, 0);
         same_vector(g, "blk.0.attn_k_norm.weight", m->layers[0].attn->k_norm, 16, 0);
@@ -667,8 +654,7 @@ TEST(what_cannot_be_exported_is_refused)
 {
     char *folder = qwen_folder(NULL), *other = llama_folder(), *bare = tiny_folder();
     tinkc_error err = { 0 };
-    refused(folder, NULL, "q4_1", 0, TINKC_E_ARGUMENT,
-            "\"q4_1\" is none of f16, bf16, q8_0, q4_0, f32");
+    refused(folder, NULL, "q4_1", 0, TINKC_E_ARGUMENT, "\"q4_1\" is none of f16, bf16, q8_0, q4_0, f32");
     refused(folder, NULL, NULL, 2, TINKC_E_CANCELLED, "stopped");
     refused(bare, NULL, NULL, 0, TINKC_E_MODEL, "config.json");
     tke_model *m = tke_model_open(other, &err);
@@ -715,9 +701,8 @@ TEST(what_cannot_be_exported_is_refused)
     tiny_write(folder, "tokenizer_config.json", "[]");
     refused(folder, NULL, NULL, 0, TINKC_E_MODEL, "tokenizer_config.json: ");
     tiny_model_remove(folder);
-    static const char *const ropes[] = { "\"beta_fast\": 33.0", "\"beta_fast\": 31.0",
-                                         "\"beta_slow\": 2.0", "\"beta_slow\": 0.5",
-                                         "\"attention_factor\": 1.5" };
+    static const char *const ropes[] = { "\"beta_fast\": 33.0", "\"beta_fast\": 31.0", "\"beta_slow\": 2.0",
+                                         "\"beta_slow\": 0.5", "\"attention_factor\": 1.5" };
     for (size_t i = 0; i < sizeof ropes / sizeof *ropes; i++) {
         char rope[200];
         snprintf(rope, sizeof rope,
@@ -747,8 +732,7 @@ TEST(numbers_that_do_not_fit)
     char *adapter = save(a);
     static const char *const narrow[] = { "f16", "q8_0" };
     for (int i = 0; i < 2; i++)
-        refused(folder, adapter, narrow[i], 0, TINKC_E_MODEL,
-                "output.weight has numbers that this type cannot hold");
+        refused(folder, adapter, narrow[i], 0, TINKC_E_MODEL, "output.weight has numbers that this type cannot hold");
     gguf_free(written(folder, adapter, "bf16"));
     tiny_model_remove(adapter);
     tke_adapter_free(a);
@@ -761,8 +745,8 @@ TEST(numbers_that_do_not_fit)
 
 static char *experts_folder(const char *family, bool mxfp4, const char *extra)
 {
-    char *folder = tiny_model_make(
-        &(tiny_model){ .family = family, .layers = 1, .seed = 6, .mxfp4 = mxfp4, .extra = extra });
+    char *folder =
+        tiny_model_make(&(tiny_model){ .family = family, .layers = 1, .seed = 6, .mxfp4 = mxfp4, .extra = extra });
     tiny_write(folder, "tokenizer.json", qwen_tokenizer);
     return folder;
 }
@@ -781,21 +765,19 @@ static double stack_number(const tke_stack *s, size_t e, size_t row, size_t col)
 }
 
 /* 32 / rank B_e A_e of a matrix of a group: one of the factors has one copy. */
-static double change(const tke_adapter *a, const tke_group *of, size_t which, size_t e, size_t row,
-                     size_t col)
+static double change(const tke_adapter *a, const tke_group *of, size_t which, size_t e, size_t row, size_t col)
 {
     const tke_lora_group *g = &a->layout->groups[of->index];
     const tke_real *x = a->device->ops->block_host(a->device, a->weights);
     double sum = 0;
     for (size_t r = 0; r < g->rank; r++)
-        sum +=
-            (double)x[g->b[which] + ((g->n_b > 1 ? e : 0) * g->out[which] + row) * g->rank + r] *
-            (double)x[g->a + ((g->n_a > 1 ? e : 0) * g->rank + which * g->rank + r) * g->in + col];
+        sum += (double)x[g->b[which] + ((g->n_b > 1 ? e : 0) * g->out[which] + row) * g->rank + r] *
+               (double)x[g->a + ((g->n_a > 1 ? e : 0) * g->rank + which * g->rank + r) * g->in + col];
     return 32.0 / (double)g->rank * sum;
 }
 
-static void check_stack(const gguf *g, const char *name, const tke_adapter *a, const tke_stack *s,
-                        const tke_group *of, size_t which, bool paired)
+static void check_stack(const gguf *g, const char *name, const tke_adapter *a, const tke_stack *s, const tke_group *of,
+                        size_t which, bool paired)
 {
     const tensor *t = find(g, name);
     assert_non_null(t);
@@ -806,8 +788,8 @@ static void check_stack(const gguf *g, const char *name, const tke_adapter *a, c
             for (size_t col = 0; col < s->in; col++) {
                 float got;
                 memcpy(&got, t->data + 4 * ((e * rows + row) * s->in + col), 4);
-                double want = stack_number(s, e, paired ? 2 * row + which : row, col) +
-                              change(a, of, which, e, row, col);
+                double want =
+                    stack_number(s, e, paired ? 2 * row + which : row, col) + change(a, of, which, e, row, col);
                 assert_true(fabs((double)got - want) < 1e-5);
             }
 }
@@ -816,31 +798,28 @@ TEST(experts_are_stacked_and_merged)
 {
     for (int oss = 0; oss < 2; oss++) {
         tinkc_error err = { 0 };
-        char *folder = oss ? experts_folder("gpt_oss", false, published)
-                           : experts_folder("qwen3_moe", false, every_layer);
+        char *folder =
+            oss ? experts_folder("gpt_oss", false, published) : experts_folder("qwen3_moe", false, every_layer);
         char *saved = tiny_folder();
         uint64_t random = 3;
         tke_device *device = device_cpu(1);
         tke_model *m = tke_model_open(folder, &err);
-        tke_adapter *a = tke_adapter_new(
-            device, m, &(tke_adapter_spec){ .rank = 4, .train = 7, .seed = 1 }, &err);
+        tke_adapter *a = tke_adapter_new(device, m, &(tke_adapter_spec){ .rank = 4, .train = 7, .seed = 1 }, &err);
         for (size_t i = 0; i < a->layout->n_floats; i++)
             adapter_weights(a)[i] += 0.05f * tiny_normal(&random);
         tke_snapshot *shot = tke_snapshot_take(a, &err);
-        assert_true(tke_snapshot_write(
-            shot, saved, &(tke_adapter_save){ .base_name = "x", .dtype = TKE_F32 }, &err));
+        assert_true(tke_snapshot_write(shot, saved, &(tke_adapter_save){ .base_name = "x", .dtype = TKE_F32 }, &err));
         gguf *g = written(folder, saved, "f32");
         const tke_experts *x = m->layers[0].experts;
         check_stack(g, "blk.0.ffn_gate_exps.weight", a, &x->gate, x->gate_up, 0, oss);
         check_stack(g, "blk.0.ffn_up_exps.weight", a, oss ? &x->gate : &x->up, x->gate_up, 1, oss);
         check_stack(g, "blk.0.ffn_down_exps.weight", a, &x->out, x->down, 0, false);
-        assert_non_null(
-            strstr(g->keys, oss ? "gpt-oss.expert_count=5\ngpt-oss.expert_used_count=2\n"
-                                  "gpt-oss.expert_feed_forward_length=64\n"
-                                  "gpt-oss.attention.sliding_window=9\n"
-                                : "qwen3moe.expert_count=5\n"
-                                  "qwen3moe.expert_used_count=2\n"
-                                  "qwen3moe.expert_feed_forward_length=20\n"));
+        assert_non_null(strstr(g->keys, oss ? "gpt-oss.expert_count=5\ngpt-oss.expert_used_count=2\n"
+                                              "gpt-oss.expert_feed_forward_length=64\n"
+                                              "gpt-oss.attention.sliding_window=9\n"
+                                            : "qwen3moe.expert_count=5\n"
+                                              "qwen3moe.expert_used_count=2\n"
+                                              "qwen3moe.expert_feed_forward_length=20\n"));
         gguf_free(g);
         tke_snapshot_drop(shot);
         tke_adapter_free(a);
@@ -854,8 +833,7 @@ TEST(experts_are_stacked_and_merged)
 /* Sinks, biases of experts, both of their halves: the packed model's file is that of its BF16 twin. */
 TEST(packed_experts_are_those_of_their_twin)
 {
-    char *packed = experts_folder("gpt_oss", true, published),
-         *plain = experts_folder("gpt_oss", false, published);
+    char *packed = experts_folder("gpt_oss", true, published), *plain = experts_folder("gpt_oss", false, published);
     gguf *x = written(packed, NULL, "f16"), *y = written(plain, NULL, "f16");
     static const char *const wanted[] = { "blk.0.attn_sinks.weight",          "blk.0.ffn_gate_inp.bias",
                                           "blk.0.ffn_gate_exps.bias",         "blk.0.ffn_up_exps.bias",
@@ -872,8 +850,7 @@ TEST(packed_experts_are_those_of_their_twin)
     const tke_real *bias = m->layers[0].experts->gate.bias;
     memcpy(gates, find(x, "blk.0.ffn_gate_exps.bias")->data, sizeof gates);
     memcpy(ups, find(x, "blk.0.ffn_up_exps.bias")->data, sizeof ups);
-    assert_true(gates[0] == bias[0] && gates[1] == bias[2] && ups[0] == bias[1] &&
-                ups[1] == bias[3]);
+    assert_true(gates[0] == bias[0] && gates[1] == bias[2] && ups[0] == bias[1] && ups[1] == bias[3]);
     tke_model_drop(m);
     gguf_free(x);
     gguf_free(y);
@@ -909,11 +886,9 @@ TEST(an_adapter_of_experts_has_no_file_of_its_own)
     tke_adapter *a = adapter_of(d, m, 3);
     char *adapter = save(a);
     path_in(path, room);
-    tinkc_adapter_options o = { .adapter = adapter,
-                                .base_model = folder,
-                                .target = path,
-                                .format = TINKC_ADAPTER_GGUF_LORA,
-                                .gguf_type = "f32" };
+    tinkc_adapter_options o = {
+        .adapter = adapter, .base_model = folder, .target = path, .format = TINKC_ADAPTER_GGUF_LORA, .gguf_type = "f32"
+    };
     assert_false(tinkc_adapter_export(&o, NULL, NULL, &err));
     assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
     assert_non_null(strstr(err.message, "an adapter of experts alone has no GGUF form"));

@@ -36,12 +36,9 @@ TEST(every_architecture_trains_like_its_folder)
 {
     static const char *const families[] = { "llama", "qwen2", "qwen3" };
     for (int i = 0; i < 3; i++)
-        same_as_folder(&(tiny_model){ .family = families[i],
-                                      .inner = 64,
-                                      .head_dim = 16,
-                                      .tied = i == 1,
-                                      .bias = i == 0 },
-                       i == 2 ? TKE_Q5_1 : TKE_Q8_0, TKE_PRECISION_F32);
+        same_as_folder(
+            &(tiny_model){ .family = families[i], .inner = 64, .head_dim = 16, .tied = i == 1, .bias = i == 0 },
+            i == 2 ? TKE_Q5_1 : TKE_Q8_0, TKE_PRECISION_F32);
 }
 
 /* ---- what is refused ---- */
@@ -78,8 +75,7 @@ static void small(gguf_bytes *g, const char *without)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         uint64_t rows = list[i].dims[1] ? list[i].dims[1] : 1;
         if (strcmp(without, list[i].name) != 0)
-            gguf_tensor(g, list[i].name, 0, list[i].dims, list[i].dims[1] ? 2 : 1, zeros,
-                        8 * rows * 4);
+            gguf_tensor(g, list[i].name, 0, list[i].dims, list[i].dims[1] ? 2 : 1, zeros, 8 * rows * 4);
     }
 }
 
@@ -117,8 +113,7 @@ static void patched(size_t at, const void *bytes, size_t n, size_t keep, const c
     tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
     gguf_whole(&g, &out);
     memcpy(out.data + at, bytes, n);
-    assert_true(
-        tkc_write_file(path, out.data, keep && keep < out.len ? keep : out.len, 0600, &err));
+    assert_true(tkc_write_file(path, out.data, keep && keep < out.len ? keep : out.len, 0600, &err));
     opens(path, wanted);
     tkc_buf_free(&out);
     gguf_bytes_free(&g);

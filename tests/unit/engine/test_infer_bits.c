@@ -130,8 +130,7 @@ static void assert_same(const tke_gen *a, const tke_gen *b)
 {
     assert_int_equal(tke_gen_error(a)->code, 0);
     assert_int_equal(tke_gen_error(b)->code, 0);
-    size_t n =
-        tke_gen_n_samples(a) < tke_gen_n_samples(b) ? tke_gen_n_samples(a) : tke_gen_n_samples(b);
+    size_t n = tke_gen_n_samples(a) < tke_gen_n_samples(b) ? tke_gen_n_samples(a) : tke_gen_n_samples(b);
     for (size_t i = 0; i < n; i++) {
         tke_sequence x = tke_gen_sequence(a, i), y = tke_gen_sequence(b, i);
         assert_int_equal(x.n, y.n);
@@ -261,8 +260,7 @@ TEST(samples_have_the_prefix_property)
     many.n_samples = 7;
     tke_gen *a = alone(w, &few, &e), *b = alone(w, &many, &f);
     assert_same(a, b);
-    assert_memory_not_equal(tke_gen_sequence(b, 5).tokens, tke_gen_sequence(b, 6).tokens,
-                            TOKENS * sizeof(int32_t));
+    assert_memory_not_equal(tke_gen_sequence(b, 5).tokens, tke_gen_sequence(b, 6).tokens, TOKENS * sizeof(int32_t));
     tke_infer_free(e);
     tke_infer_free(f);
 }
@@ -324,8 +322,7 @@ TEST(penalties_count_the_tokens_of_a_sample)
         r.frequency_penalty = rows[i].frequency;
         tke_gen *g = alone(w, &r, &e);
         for (size_t k = 0; k < r.n_samples; k++)
-            assert_memory_equal(tke_gen_sequence(g, k).tokens, rows[i].wanted,
-                                sizeof rows[i].wanted);
+            assert_memory_equal(tke_gen_sequence(g, k).tokens, rows[i].wanted, sizeof rows[i].wanted);
         tke_infer_free(e);
     }
 }
@@ -607,10 +604,8 @@ TEST(top_k_of_samples)
         whole.max_tokens = 0;
         whole.topk_prompt_logprobs = K;
         tke_gen *read = alone(w, &whole, &p);
-        assert_memory_equal(q.topk_tokens, tke_gen_topk_tokens(read) + PROMPT * K,
-                            TOKENS * K * sizeof(int32_t));
-        assert_memory_equal(q.topk_logprobs, tke_gen_topk_logprobs(read) + PROMPT * K,
-                            TOKENS * K * sizeof(float));
+        assert_memory_equal(q.topk_tokens, tke_gen_topk_tokens(read) + PROMPT * K, TOKENS * K * sizeof(int32_t));
+        assert_memory_equal(q.topk_logprobs, tke_gen_topk_logprobs(read) + PROMPT * K, TOKENS * K * sizeof(float));
         tke_infer_free(p);
     }
     tke_infer_free(e);
@@ -644,8 +639,7 @@ TEST(scores_of_a_prompts_end)
         assert_memory_equal(lp + none, want + none, (PROMPT - none) * sizeof *lp);
         assert_memory_equal(tke_gen_topk_tokens(g) + none * K, tke_gen_topk_tokens(all) + none * K,
                             (PROMPT - none) * K * sizeof(int32_t));
-        assert_memory_equal(tke_gen_topk_logprobs(g) + none * K,
-                            tke_gen_topk_logprobs(all) + none * K,
+        assert_memory_equal(tke_gen_topk_logprobs(g) + none * K, tke_gen_topk_logprobs(all) + none * K,
                             (PROMPT - none) * K * sizeof(float));
         assert_true(i == 0 || lasts[i] > 20 || tke_gen_cache_hits(g) > 0);
         tke_gen_free(g);
@@ -872,8 +866,7 @@ TEST(a_cancelled_sample_changes_no_other)
     assert_null(tke_infer_next_done(f));
     tke_gen_free(first);
     tke_gen_free(second);
-    assert_int_equal(tke_infer_get_stats(f).n_free + tke_infer_get_stats(f).n_cached,
-                     tke_infer_get_stats(f).n_blocks);
+    assert_int_equal(tke_infer_get_stats(f).n_free + tke_infer_get_stats(f).n_cached, tke_infer_get_stats(f).n_blocks);
     tke_gen *dropped = add(f, &r); /* freed while it runs */
     tke_infer_step(f);
     tke_gen_free(dropped);
@@ -892,8 +885,8 @@ TEST(small_requests_do_not_wait)
     } cases[] = { { 4 << 20, 16 }, { 300000, 64 } };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         tinkc_error err = { 0 };
-        tke_infer *e = engine_of(w, (tke_infer_options){ .kv_bytes = cases[c].kv_bytes,
-                                                         .max_running = cases[c].max_running });
+        tke_infer *e =
+            engine_of(w, (tke_infer_options){ .kv_bytes = cases[c].kv_bytes, .max_running = cases[c].max_running });
         tke_gen_request large = request_of(w), small = request_of(w);
         large.n_samples = 64;
         large.max_tokens = 40;

@@ -82,8 +82,7 @@ TEST(top_k_and_top_p_keep_the_most_likely_tokens)
 TEST(draws_that_fail)
 {
     static const float z[][2] = { { 0, NAN }, { 0, INFINITY }, { -INFINITY, -INFINITY } };
-    static const char *const said[] = { "a logit is not finite", "a logit is not finite",
-                                        "no logit is finite" };
+    static const char *const said[] = { "a logit is not finite", "a logit is not finite", "no logit is finite" };
     tinkc_error err = { 0 };
     tke_sample_space s;
     assert_true(tke_sample_space_init(&s, 2, &err));
@@ -93,8 +92,8 @@ TEST(draws_that_fail)
             int32_t token;
             float lp;
             err = (tinkc_error){ 0 };
-            assert_false(tke_sample_draw(z[i], 2, (tke_norm){ 0, 0 }, &(tke_draw){ .rule = &rule },
-                                         &s, &token, &lp, &err));
+            assert_false(
+                tke_sample_draw(z[i], 2, (tke_norm){ 0, 0 }, &(tke_draw){ .rule = &rule }, &s, &token, &lp, &err));
             assert_string_equal(err.message, said[i]);
         }
     tke_sample_space_free(&s);
@@ -160,10 +159,9 @@ TEST(draws_come_as_often_as_their_probability)
     assert_true(tke_sample_space_init(&s, 4, &err));
     for (uint32_t i = 0; i < N; i++) {
         int32_t token;
-        assert_true(
-            tke_sample_draw(z, 4, norm_of(z, 4),
-                            &(tke_draw){ .rule = &rule, .seed = 5, .sample = i % 7, .position = i },
-                            &s, &token, &lp, &err));
+        assert_true(tke_sample_draw(z, 4, norm_of(z, 4),
+                                    &(tke_draw){ .rule = &rule, .seed = 5, .sample = i % 7, .position = i }, &s, &token,
+                                    &lp, &err));
         count[token]++;
         assert_true(fabs(exp((double)lp) - (token + 1) / 10.0) < 1e-6);
     }
@@ -188,9 +186,8 @@ static void rule_of_last(const float z[3])
             int32_t token;
             for (int t = 0; t < 3; t++)
                 sum += exp((double)high[i][t] / 2);
-            assert_true(tke_sample_draw(high[i], 3, norm_of(high[i], 3),
-                                        &(tke_draw){ .rule = &rule, .seed = 1 }, &s, &token, &lp,
-                                        &err));
+            assert_true(tke_sample_draw(high[i], 3, norm_of(high[i], 3), &(tke_draw){ .rule = &rule, .seed = 1 }, &s,
+                                        &token, &lp, &err));
             assert_true(fabs((double)lp - ((double)high[i][token] / 2 - log(sum))) < 1e-6);
         }
     tke_sample_space_free(&s);
@@ -207,13 +204,13 @@ TEST(log_prob_settings)
     double want[3] = { 2 - log(half), 4 - log(whole), 0 };
     for (int k = 0; k < 3; k++) {
         tke_sample_rule rule = { 2, 1, 1, k };
-        assert_true(tke_sample_draw(z, 3, norm_of(z, 3), &(tke_draw){ .rule = &rule, .seed = 1 },
-                                    &s, &token, &lp, &err));
+        assert_true(
+            tke_sample_draw(z, 3, norm_of(z, 3), &(tke_draw){ .rule = &rule, .seed = 1 }, &s, &token, &lp, &err));
         assert_int_equal(token, 2);
         assert_true(fabs((double)lp - want[k]) < 1e-6);
         rule.temperature = 0; /* raw under every setting */
-        assert_true(tke_sample_draw(z, 3, norm_of(z, 3), &(tke_draw){ .rule = &rule, .seed = 1 },
-                                    &s, &token, &lp, &err));
+        assert_true(
+            tke_sample_draw(z, 3, norm_of(z, 3), &(tke_draw){ .rule = &rule, .seed = 1 }, &s, &token, &lp, &err));
         assert_true(fabs((double)lp - want[1]) < 1e-6);
     }
     double other[3] = { 0.5 - log(half), 1 - log(whole), 0 }; /* of a token that is not the best */

@@ -37,8 +37,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return z ^ z >> 31;
 }
 
-static int32_t drawn(uint64_t h, const tke_sample_rule *rule, uint64_t seed, uint32_t sample,
-                     uint32_t position)
+static int32_t drawn(uint64_t h, const tke_sample_rule *rule, uint64_t seed, uint32_t sample, uint32_t position)
 {
     uint64_t x = mix(mix(h, seed), (uint64_t)sample << 32 | position);
     return (int32_t)(mix(x, (uint64_t)(rule->temperature * 64) + (uint64_t)rule->top_k) % 100);
@@ -49,13 +48,11 @@ static float scored(uint64_t h, int32_t token)
     return -(float)(mix(h, (uint64_t)token) % 4096) / 256;
 }
 
-static tke_device_sampler *sampler_new(tke_device_model *m, const tke_device_sampler_options *o,
-                                       tinkc_error *err)
+static tke_device_sampler *sampler_new(tke_device_model *m, const tke_device_sampler_options *o, tinkc_error *err)
 {
     (void)m, (void)err;
-    fake.cache = (tke_device_cache){ .n_blocks = o->cache_bytes,
-                                     .block_bytes = 1 << 20,
-                                     .slab_blocks = fake.slab_blocks };
+    fake.cache =
+        (tke_device_cache){ .n_blocks = o->cache_bytes, .block_bytes = 1 << 20, .slab_blocks = fake.slab_blocks };
     memset(fake.there, 0, sizeof fake.there);
     fake.n_there = 0;
     fake.max_rows = o->max_rows;
@@ -151,10 +148,8 @@ static void run_rows(const tke_step *p, uint64_t *h)
                 segment++;
             const tke_lora *lora = p->segments[segment].lora;
             assert_int_equal(p->positions[row], pos);
-            assert_true(!fake.cache.slab_blocks ||
-                        fake.there[(size_t)q->blocks[pos / BLOCK] / fake.cache.slab_blocks]);
-            uint64_t before =
-                pos ? fake.content[q->blocks[(pos - 1) / BLOCK]][(pos - 1) % BLOCK] : 0;
+            assert_true(!fake.cache.slab_blocks || fake.there[(size_t)q->blocks[pos / BLOCK] / fake.cache.slab_blocks]);
+            uint64_t before = pos ? fake.content[q->blocks[(pos - 1) / BLOCK]][(pos - 1) % BLOCK] : 0;
             h[row] = mix(before + (lora ? lora->layout->rank : 0), (uint64_t)p->ids[row]);
             fake.content[q->blocks[pos / BLOCK]][pos % BLOCK] = h[row];
             fake.rows_of[p->ids[row]]++;
@@ -202,8 +197,7 @@ static bool step_run(tke_device_sampler *s, const tke_step *p, tinkc_error *err)
         size_t row = p->wants[d->want];
         assert_true(i == 0 || p->draws[i - 1].want <= d->want);
         assert_true(d->rule->top_p > 0 && d->rule->top_p <= 1);
-        *d->token =
-            fake.echo ? p->ids[row] : drawn(h[row], d->rule, d->seed, d->sample, d->position);
+        *d->token = fake.echo ? p->ids[row] : drawn(h[row], d->rule, d->seed, d->sample, d->position);
         *d->token = next_allowed(*d->token, d->allowed);
         *d->logprob = scored(h[row], *d->token);
         *d->bad = *d->token == fake.fail_at;
@@ -231,8 +225,7 @@ static int setup(void **state)
 {
     tinkc_error err = { 0 };
     (void)state;
-    folder = tiny_model_make(
-        &(tiny_model){ .family = "llama", .layers = 1, .vocab = VOCAB, .context = CONTEXT });
+    folder = tiny_model_make(&(tiny_model){ .family = "llama", .layers = 1, .vocab = VOCAB, .context = CONTEXT });
     loaded.model = tke_model_open(folder, &err);
     assert_string_equal(err.message, "");
     cpu = device_cpu(1);
@@ -295,8 +288,7 @@ static size_t letter(void *user, int32_t token, const char **bytes)
 
 static uint64_t chain(const tke_gen_request *r, uint64_t h, int32_t token)
 {
-    return mix(h + (r->snapshot ? tke_snapshot_lora(r->snapshot)->layout->rank : 0),
-               (uint64_t)token);
+    return mix(h + (r->snapshot ? tke_snapshot_lora(r->snapshot)->layout->rank : 0), (uint64_t)token);
 }
 
 static bool ends(const tke_gen_request *r, int32_t token, const char *text)
@@ -347,8 +339,7 @@ static void check_prompt(const tke_gen *g, const tke_gen_request *r, size_t at, 
     for (size_t i = 0; i < k; i++) {
         int32_t top = at < first ? 0 : (int32_t)(mix(h, 1000 + i) % VOCAB);
         assert_int_equal(tke_gen_topk_tokens(g)[at * k + i], top);
-        assert_true(tke_gen_topk_logprobs(g)[at * k + i] ==
-                    (at < first ? -99999.0f : scored(h, top)));
+        assert_true(tke_gen_topk_logprobs(g)[at * k + i] == (at < first ? -99999.0f : scored(h, top)));
     }
     for (size_t i = 0; i < r->n_targets; i++) {
         size_t to = (at - 1) * r->n_targets + i;
@@ -379,9 +370,8 @@ static void check_result(const tke_gen *g, const tke_gen_request *r)
         check_sample(g, r, i, h);
     assert_int_equal(tke_gen_sequence(g, r->n_samples).n, 0);
     assert_false(tke_gen_sequence(g, r->n_samples).done);
-    assert_int_equal(tke_gen_prompt_logprobs(g) != NULL, r->prompt_logprobs ||
-                                                             r->topk_prompt_logprobs ||
-                                                             r->n_targets || r->n_alternatives);
+    assert_int_equal(tke_gen_prompt_logprobs(g) != NULL,
+                     r->prompt_logprobs || r->topk_prompt_logprobs || r->n_targets || r->n_alternatives);
     assert_int_equal(tke_gen_topk_tokens(g) != NULL, r->topk_prompt_logprobs > 0);
     assert_int_equal(tke_gen_topk_logprobs(g) != NULL, r->topk_prompt_logprobs > 0);
     assert_int_equal(tke_gen_target_logprobs(g) != NULL, r->n_targets > 0);
@@ -416,30 +406,28 @@ static void make_job(job *j, uint64_t *state)
     for (size_t i = 0; i < LONGEST * 2; i++)
         j->targets[i] = (int32_t)dice(state, VOCAB + 1) - 1;
     uint64_t owner = dice(state, 3);
-    j->r = (tke_gen_request){
-        .snapshot = owner ? snapshots[owner - 1] : NULL,
-        .prompt = j->prompt,
-        .n_prompt = n,
-        .n_samples = 1 + dice(state, 4),
-        .max_tokens = dice(state, 40),
-        .rule = { .temperature = (double)dice(state, 3), .top_p = 1, .top_k = 5 },
-        .seed = dice(state, 1000),
-        .never_stop = dice(state, 2),
-        .n_stop_tokens = dice(state, 3),
-        .stop_tokens = j->stops,
-        .n_stop_strings = dice(state, 3),
-        .stop_strings = j->strings,
-        .token_bytes = letter,
-        .prompt_logprobs = dice(state, 2),
-        .prompt_logprobs_last_n = dice(state, 30),
-        .topk_prompt_logprobs = dice(state, 3),
-        .target_tokens = j->targets,
-        .n_targets = dice(state, 3) * dice(state, 2),
-        .n_alternatives = dice(state, 3) * dice(state, 2),
-        .topk_sample_logprobs = dice(state, 3),
-        .tenant = dice(state, 3),
-        .user = j
-    };
+    j->r = (tke_gen_request){ .snapshot = owner ? snapshots[owner - 1] : NULL,
+                              .prompt = j->prompt,
+                              .n_prompt = n,
+                              .n_samples = 1 + dice(state, 4),
+                              .max_tokens = dice(state, 40),
+                              .rule = { .temperature = (double)dice(state, 3), .top_p = 1, .top_k = 5 },
+                              .seed = dice(state, 1000),
+                              .never_stop = dice(state, 2),
+                              .n_stop_tokens = dice(state, 3),
+                              .stop_tokens = j->stops,
+                              .n_stop_strings = dice(state, 3),
+                              .stop_strings = j->strings,
+                              .token_bytes = letter,
+                              .prompt_logprobs = dice(state, 2),
+                              .prompt_logprobs_last_n = dice(state, 30),
+                              .topk_prompt_logprobs = dice(state, 3),
+                              .target_tokens = j->targets,
+                              .n_targets = dice(state, 3) * dice(state, 2),
+                              .n_alternatives = dice(state, 3) * dice(state, 2),
+                              .topk_sample_logprobs = dice(state, 3),
+                              .tenant = dice(state, 3),
+                              .user = j };
 }
 
 /* How many requests came before this one. */
@@ -456,8 +444,7 @@ static void check_books(const tke_infer *e)
     size_t held = 0;
     for (size_t i = 1; i < e->n_running; i++) { /* oldest first, samples of a request in order */
         const tke_seq *a = e->running[i - 1], *b = e->running[i];
-        assert_true(a->gen == b->gen ? a->sample < b->sample
-                                     : place_of(e, a->gen) < place_of(e, b->gen));
+        assert_true(a->gen == b->gen ? a->sample < b->sample : place_of(e, a->gen) < place_of(e, b->gen));
     }
     tke_infer_stats s = tke_infer_get_stats(e);
     for (size_t i = 0; i < e->kv.n_blocks; i++)
@@ -589,8 +576,7 @@ TEST(requests_are_copied)
 
 static tke_device_sampler_options asked;
 
-static tke_device_sampler *no_sampler(tke_device_model *m, const tke_device_sampler_options *o,
-                                      tinkc_error *err)
+static tke_device_sampler *no_sampler(tke_device_model *m, const tke_device_sampler_options *o, tinkc_error *err)
 {
     (void)m;
     asked = *o;
@@ -677,8 +663,7 @@ TEST(without_the_prefix_cache_nothing_is_kept)
                           .rule = { .temperature = 1, .top_p = 1 },
                           .never_stop = true };
     for (int without = 0; without < 2; without++) {
-        tke_infer *e = tke_infer_new(
-            &loaded, &(tke_infer_options){ .kv_bytes = 30, .no_prefix_cache = without }, &err);
+        tke_infer *e = tke_infer_new(&loaded, &(tke_infer_options){ .kv_bytes = 30, .no_prefix_cache = without }, &err);
         for (int i = 0; i < 2; i++) {
             tke_gen *g = add(e, &r);
             fake.echo = false;
@@ -721,8 +706,7 @@ TEST(names_of_shared_blocks)
     tke_infer_free(e);
 }
 
-static size_t hits_of(tke_infer *e, const int32_t *prompt, size_t n, size_t n_samples,
-                      size_t max_tokens, tke_gen **out)
+static size_t hits_of(tke_infer *e, const int32_t *prompt, size_t n, size_t n_samples, size_t max_tokens, tke_gen **out)
 {
     tke_gen *g = add(e, &(tke_gen_request){ .prompt = prompt,
                                             .n_prompt = n,
@@ -767,8 +751,8 @@ TEST(prefixes_are_found)
 /* ---- who gets how many rows ---- */
 
 /* A request whose rows all hold one token, which tells them apart. */
-static tke_gen *add_echo(tke_infer *e, int32_t token, size_t n_prompt, size_t n_samples,
-                         size_t max_tokens, uint64_t tenant)
+static tke_gen *add_echo(tke_infer *e, int32_t token, size_t n_prompt, size_t n_samples, size_t max_tokens,
+                         uint64_t tenant)
 {
     int32_t prompt[CONTEXT];
     for (size_t i = 0; i < n_prompt; i++)
@@ -789,8 +773,7 @@ static void expect_rows(tke_infer *e, size_t steps, int32_t token, size_t want)
     for (size_t i = 0; i < steps; i++) {
         assert_true(tke_infer_step(e));
         if (fake.rows_of[token] != want)
-            fail_msg("step %zu has %zu rows of %d, not %zu", i, fake.rows_of[token], (int)token,
-                     want);
+            fail_msg("step %zu has %zu rows of %d, not %zu", i, fake.rows_of[token], (int)token, want);
     }
 }
 
@@ -1059,9 +1042,8 @@ TEST(several_make_way)
         assert_int_equal(b->seqs[0].n, 1);
         assert_int_equal(tke_infer_get_stats(e).preemptions, cases[i].gone);
         for (size_t k = 0; k < cases[i].samples; k++)
-            assert_int_equal(a->seqs[k].state, k + cases[i].gone < cases[i].samples
-                                                   ? TKE_SEQ_RUNNING
-                                                   : TKE_SEQ_WAITING);
+            assert_int_equal(a->seqs[k].state,
+                             k + cases[i].gone < cases[i].samples ? TKE_SEQ_RUNNING : TKE_SEQ_WAITING);
         bool back = false; /* while the others still run */
         const tke_seq *first = &a->seqs[0], *last = &a->seqs[cases[i].samples - 1];
         while (tke_infer_step(e)) {
@@ -1102,17 +1084,14 @@ TEST(the_least_cache)
 {
     tinkc_error err = { 0 };
     int32_t prompt[40] = { 0 };
-    tke_gen_request r = {
-        .prompt = prompt, .n_prompt = 33, .n_samples = 1, .max_tokens = 15, .rule = { 1, 1, 0, 0 }
-    };
+    tke_gen_request r = { .prompt = prompt, .n_prompt = 33, .n_samples = 1, .max_tokens = 15, .rule = { 1, 1, 0, 0 } };
     tke_infer *e = engine_of(4, 64, 16, 0);
     tke_gen *g = add(e, &r);
     r.max_tokens = 16;
     assert_null(tke_infer_add(e, &r, &err));
     assert_int_equal(err.code, TINKC_E_BAD_REQUEST);
-    assert_string_equal(err.message,
-                        "a sequence of 49 tokens needs 5 MiB of cache, there are 4: ask for fewer "
-                        "tokens, or give the cache more memory (setting kv_bytes)");
+    assert_string_equal(err.message, "a sequence of 49 tokens needs 5 MiB of cache, there are 4: ask for fewer "
+                                     "tokens, or give the cache more memory (setting kv_bytes)");
     while (tke_infer_step(e))
         ;
     assert_int_equal(tke_gen_error(g)->code, 0);
@@ -1334,8 +1313,7 @@ TEST(a_constraint_bounds_the_draw)
                 for (size_t k = 0; k < s.n; k++)
                     text[k] = (char)s.tokens[k];
                 text[s.n] = '\0';
-                assert_true(strcmp(text, "\"ab\"") == 0 ||
-                            (r.max_tokens >= 6 && strcmp(text, "\"abcd\"") == 0));
+                assert_true(strcmp(text, "\"ab\"") == 0 || (r.max_tokens >= 6 && strcmp(text, "\"abcd\"") == 0));
                 assert_true(s.stopped);
             }
             tke_gen_free(g);
@@ -1343,8 +1321,7 @@ TEST(a_constraint_bounds_the_draw)
     r.max_tokens = 3;
     assert_null(tke_infer_add(e, &r, &err));
     assert_int_equal(err.code, TINKC_E_BAD_REQUEST);
-    assert_string_equal(err.message,
-                        "max_tokens of 3 is too small: the shortest text that fits has 4 bytes");
+    assert_string_equal(err.message, "max_tokens of 3 is too small: the shortest text that fits has 4 bytes");
     tke_infer_free(e);
     tke_token_order_free(order);
     tkc_arena_free(&arena);

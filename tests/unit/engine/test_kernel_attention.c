@@ -10,8 +10,8 @@ typedef struct problem {
     tke_real *o, *lse, *dq, *dk, *dv, *delta;
 } problem;
 
-static problem make(numbers *rng, int32_t heads, int32_t kv_heads, int32_t d, int64_t window,
-                    int64_t n_seqs, const int64_t *lengths)
+static problem make(numbers *rng, int32_t heads, int32_t kv_heads, int32_t d, int64_t window, int64_t n_seqs,
+                    const int64_t *lengths)
 {
     problem p = { .shape = { heads, kv_heads, d, window, 1 / sqrtf((float)d) }, .n_seqs = n_seqs };
     for (int64_t i = 0; i < n_seqs; i++)
@@ -59,8 +59,7 @@ static void backward(tke_cpu *cpu, const problem *p)
     tke_attention_backward(cpu, &p->shape, p->n_seqs, p->starts, &g);
 }
 
-static void expect_near(const char *what, const tke_real *x, const tke_real *right, int64_t n,
-                        double tolerance)
+static void expect_near(const char *what, const tke_real *x, const tke_real *right, int64_t n, double tolerance)
 {
     for (int64_t i = 0; i < n; i++)
         if (!(fabs((double)x[i] - (double)right[i]) <= tolerance * (1 + fabs((double)right[i]))))
@@ -179,8 +178,7 @@ TEST(threads_do_not_show)
 }
 
 /* The sequence of 130 rows again through a cache, in chunks of `step` rows. */
-static void through_cache(tke_cpu *cpu, const problem *p, tke_dtype dtype, int32_t block,
-                          int64_t step, tke_real *o)
+static void through_cache(tke_cpu *cpu, const problem *p, tke_dtype dtype, int32_t block, int64_t step, tke_real *o)
 {
     enum { BLOCKS = 200 };
     numbers rng = { 23 };
@@ -196,10 +194,9 @@ static void through_cache(tke_cpu *cpu, const problem *p, tke_dtype dtype, int32
     memset(cache.v, 0xff, (size_t)(BLOCKS * stride) * tke_dtype_size(dtype));
     int64_t first = p->starts[1], length = p->starts[2] - first;
     for (int64_t at = 0; at < length; at += step) {
-        tke_kv_seq seq = { .first_row = first + at,
-                           .n_rows = length - at < step ? length - at : step,
-                           .first_pos = at,
-                           .ids = ids };
+        tke_kv_seq seq = {
+            .first_row = first + at, .n_rows = length - at < step ? length - at : step, .first_pos = at, .ids = ids
+        };
         tke_kv_store(cpu, &p->shape, &cache, 1, &seq, p->k, p->v);
         tke_attention_cached(cpu, &p->shape, &cache, 1, &seq, p->q, o);
     }

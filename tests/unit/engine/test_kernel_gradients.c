@@ -57,8 +57,7 @@ static void expect_gradient(const check *c, const double *gradient, const char *
         double slope = (up - loss(c)) / (2 * h);
         c->in[i] = x;
         if (!(fabs(slope - gradient[i]) <= 1e-8 + 1e-6 * fabs(slope)))
-            fail_msg("%s: gradient[%d] = %.10g, by differences %.10g", what, (int)i, gradient[i],
-                     slope);
+            fail_msg("%s: gradient[%d] = %.10g, by differences %.10g", what, (int)i, gradient[i], slope);
     }
 }
 
@@ -136,16 +135,14 @@ static void attention_forward(const check *c, double *out)
 {
     const tke_attention *shape = c->more;
     for (int64_t h = 0; h < NK; h++) {
-        tke_attention_part part = { .shape = shape,
-                                    .keys = { .k = c->in + NQ,
-                                              .v = c->in + NQ + NKV,
-                                              .dtype = TKE_F64,
-                                              .ld = NK * HD,
-                                              .head_stride = HD },
-                                    .kv_head = h,
-                                    .q = c->in,
-                                    .o = out,
-                                    .lse = out + NQ };
+        tke_attention_part part = {
+            .shape = shape,
+            .keys = { .k = c->in + NQ, .v = c->in + NQ + NKV, .dtype = TKE_F64, .ld = NK * HD, .head_stride = HD },
+            .kv_head = h,
+            .q = c->in,
+            .o = out,
+            .lse = out + NQ
+        };
         tke_set_ref.attention(&part, 0, T, NULL);
     }
 }
@@ -154,9 +151,7 @@ static void attention_gradient_for(int64_t window)
 {
     static double in[NQ + 2 * NKV], d[NQ + 2 * NKV], weights[NQ + T * NH], out[NQ + T * NH];
     static double delta[T * NH];
-    tke_attention shape = {
-        .n_heads = NH, .n_kv_heads = NK, .head_dim = HD, .window = window, .scale = 0.8
-    };
+    tke_attention shape = { .n_heads = NH, .n_kv_heads = NK, .head_dim = HD, .window = window, .scale = 0.8 };
     fill(in, NQ + 2 * NKV);
     fill(weights, NQ);
     for (int i = 0; i < NQ; i++)

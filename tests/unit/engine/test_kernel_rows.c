@@ -3,12 +3,11 @@
 #include "support/engine/numbers.h"
 #include "support/test_case.h"
 
-static void expect_near(const char *what, const tke_real *x, const tke_real *right, int64_t n,
-                        double relative, double absolute)
+static void expect_near(const char *what, const tke_real *x, const tke_real *right, int64_t n, double relative,
+                        double absolute)
 {
     for (int64_t i = 0; i < n; i++)
-        if (!(fabs((double)x[i] - (double)right[i]) <=
-              relative * fabs((double)right[i]) + absolute))
+        if (!(fabs((double)x[i] - (double)right[i]) <= relative * fabs((double)right[i]) + absolute))
             fail_msg("%s[%d] = %.9g, not %.9g", what, (int)i, (double)x[i], (double)right[i]);
 }
 
@@ -41,8 +40,7 @@ static inputs make_inputs(numbers *rng, int64_t rows, int64_t n)
 
 static void end_inputs(inputs *in)
 {
-    void *all[] = { in->x,   in->y,     in->d,      in->cosines,  in->sines,
-                    in->lse, in->scale, in->weight, in->positions };
+    void *all[] = { in->x, in->y, in->d, in->cosines, in->sines, in->lse, in->scale, in->weight, in->positions };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         numbers_free(all[i]);
 }
@@ -61,15 +59,13 @@ static void run_rows(tke_cpu *cpu, const inputs *in, int64_t first, int64_t coun
     out += size;
     memcpy(out + at, in->x + at, (size_t)(count * n) * sizeof *out);
     if (n % 2 == 0)
-        tke_rope(cpu, count, 1, n, in->positions + first, in->cosines, in->sines, first & 1,
-                 out + at, n);
+        tke_rope(cpu, count, 1, n, in->positions + first, in->cosines, in->sines, first & 1, out + at, n);
     out += size;
     for (int64_t i = first; i < first + count; i++)
         tke_swiglu(cpu, n, in->x + i * n, in->y + i * n, out + i * n);
     out += size;
     for (int64_t i = first; i < first + count; i++)
-        tke_swiglu_backward(cpu, n, in->x + i * n, in->y + i * n, in->d + i * n, out + i * n,
-                            out + size + i * n);
+        tke_swiglu_backward(cpu, n, in->x + i * n, in->y + i * n, in->d + i * n, out + i * n, out + size + i * n);
     out += 2 * size;
     memcpy(out + at, in->x + at, (size_t)(count * n) * sizeof *out);
     tke_softmax_scaled(cpu, count, n, out + at, n, in->lse + first, in->scale + first);
@@ -212,8 +208,7 @@ static void swiglu_of_extremes(int32_t isa)
     tke_real g[] = { 1e30f, -1e30f, INFINITY, -1000, 1000, 0, NAN }, u[7] = { 1, 1, 1, 1, 1, 1, 1 };
     tke_real m[7], dm[7] = { 1, 1, 1, 1, 1, 1, 1 }, dg[7], du[7];
     tke_swiglu(cpu, 7, g, u, m);
-    assert_true(m[0] == 1e30f && m[1] == 0 && isinf(m[2]) && m[3] == 0 && m[4] == 1000 &&
-                m[5] == 0);
+    assert_true(m[0] == 1e30f && m[1] == 0 && isinf(m[2]) && m[3] == 0 && m[4] == 1000 && m[5] == 0);
     assert_true(isnan(m[6]));
     tke_swiglu_backward(cpu, 7, g, u, dm, dg, du);
     assert_true(dg[0] == 1 && dg[1] == 0 && dg[3] == 0 && dg[4] == 1 && dg[5] == 0.5f);

@@ -19,8 +19,7 @@ static int setup(void **state)
 {
     static world w;
     tinkc_error err = { 0 };
-    w.folder = tiny_model_make(
-        &(tiny_model){ .family = "qwen3", .tied = true, .dtype = "F32", .shards = true });
+    w.folder = tiny_model_make(&(tiny_model){ .family = "qwen3", .tied = true, .dtype = "F32", .shards = true });
     w.model = tke_model_open(w.folder, &err);
     w.device = device_cpu(1);
     assert_string_equal(err.message, "");
@@ -89,8 +88,7 @@ TEST(the_seed_decides_the_first_weights)
     /* a module's values depend on its own name, not on what else is trained */
     const tke_lora_group *g = &tke_adapter_lora(a)->layout->groups[4];
     const tke_lora_group *h = &tke_adapter_lora(attn)->layout->groups[4];
-    assert_memory_equal(adapter_weights(a) + g->a, adapter_weights(attn) + h->a,
-                        g->n * g->rank * g->in * 4);
+    assert_memory_equal(adapter_weights(a) + g->a, adapter_weights(attn) + h->a, g->n * g->rank * g->in * 4);
     for (size_t i = 0; i < g->n * g->rank * g->in; i++)
         assert_true(fabsf(adapter_weights(a)[g->a + i]) <= 1 / sqrtf(32.0f));
     tke_adapter_free(a);
@@ -160,20 +158,18 @@ TEST(config_file_is_pefts)
     char *folder = save(a, TKE_NAMES_PEFT, TKE_BF16);
     char *path = tkc_path_join(&arena, folder, "adapter_config.json", &err);
     tinkc_bytes text = tkc_read_file(&arena, path, 1 << 20, &err);
-    assert_string_equal(
-        (const char *)text.data,
-        "{\"peft_type\":\"LORA\",\"task_type\":\"CAUSAL_LM\",\"base_model_name_or_path\":\"org/"
-        "tiny\","
-        "\"r\":4,\"lora_alpha\":32,\"lora_dropout\":0.0,\"bias\":\"none\",\"fan_in_fan_out\":false,"
-        "\"inference_mode\":true,\"init_lora_weights\":true,\"modules_to_save\":null,"
-        "\"auto_mapping\":null,\"rank_pattern\":{},\"alpha_pattern\":{},\"target_modules\":["
-        "\"down_proj\",\"gate_proj\",\"k_proj\",\"lm_head\",\"o_proj\",\"q_proj\",\"up_proj\","
-        "\"v_proj\"]}\n");
+    assert_string_equal((const char *)text.data,
+                        "{\"peft_type\":\"LORA\",\"task_type\":\"CAUSAL_LM\",\"base_model_name_or_path\":\"org/"
+                        "tiny\","
+                        "\"r\":4,\"lora_alpha\":32,\"lora_dropout\":0.0,\"bias\":\"none\",\"fan_in_fan_out\":false,"
+                        "\"inference_mode\":true,\"init_lora_weights\":true,\"modules_to_save\":null,"
+                        "\"auto_mapping\":null,\"rank_pattern\":{},\"alpha_pattern\":{},\"target_modules\":["
+                        "\"down_proj\",\"gate_proj\",\"k_proj\",\"lm_head\",\"o_proj\",\"q_proj\",\"up_proj\","
+                        "\"v_proj\"]}\n");
     tke_tensor_file f;
     path = tkc_path_join(&arena, folder, "adapter_model.safetensors", &err);
     assert_true(tke_tensor_file_open(&f, path, &err));
-    const tke_file_tensor *t =
-        tke_tensor_file_find(&f, "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight");
+    const tke_file_tensor *t = tke_tensor_file_find(&f, "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight");
     assert_true(tke_tensor_is(t, 2, 48, 4));
     assert_int_equal(t->dtype, TKE_FILE_BF16);
     assert_non_null(tke_tensor_file_find(&f, "base_model.model.lm_head.lora_A.weight"));
@@ -244,14 +240,11 @@ static unsigned mode_in(const char *folder, const char *name)
     return tiny_mode(path);
 }
 
-static bool export(const char *from, const char *base, const char *target, int32_t format,
-                   bool drop, tinkc_error *err)
+static bool export(const char *from, const char *base, const char *target, int32_t format, bool drop, tinkc_error *err)
 {
-    tinkc_adapter_options o = { .adapter = from,
-                                .base_model = base,
-                                .target = target,
-                                .format = format,
-                                .drop_unembed = drop };
+    tinkc_adapter_options o = {
+        .adapter = from, .base_model = base, .target = target, .format = format, .drop_unembed = drop
+    };
     return tinkc_adapter_export(&o, NULL, NULL, err);
 }
 
@@ -280,8 +273,7 @@ static void expect_targets(const char *folder, bool lm_head, bool unembed)
 }
 
 /* Renames the tensors of a file whose names contain a text (to NULL: leaves them out), and adds one. */
-static void change(const char *folder, const char *file, const char *match, const char *to,
-                   const tke_file_tensor *more)
+static void change(const char *folder, const char *file, const char *match, const char *to, const tke_file_tensor *more)
 {
     tinkc_error err = { 0 };
     tke_tensor_file f;
@@ -421,8 +413,7 @@ TEST(export_there_and_back)
     static const char *const parts[] = { "lora_A", "lora_B" };
     for (int i = 0; i < 2; i++) {
         char of_hosted[80], of_peft[80];
-        snprintf(of_hosted, sizeof of_hosted, "base_model.model.model.unembed_tokens.%s.weight",
-                 parts[i]);
+        snprintf(of_hosted, sizeof of_hosted, "base_model.model.model.unembed_tokens.%s.weight", parts[i]);
         snprintf(of_peft, sizeof of_peft, "base_model.model.lm_head.%s.weight", parts[i]);
         assert_true(has_tensor(hosted, of_hosted) && !has_tensor(hosted, of_peft));
         assert_true(has_tensor(back, of_peft) && !has_tensor(back, of_hosted));
@@ -430,8 +421,7 @@ TEST(export_there_and_back)
     }
     assert_true(says_format(folder, "adapter_model.safetensors"));
     assert_true(says_format(back, "adapter_model.safetensors"));
-    char *first = text_in(folder, "adapter_config.json"),
-         *last = text_in(back, "adapter_config.json");
+    char *first = text_in(folder, "adapter_config.json"), *last = text_in(back, "adapter_config.json");
     assert_string_equal(last, first); /* all of it, to the end of its line */
     test_free(first);
     test_free(last);
@@ -462,10 +452,8 @@ TEST(export_of_other_names)
     tke_adapter *a = make(w, 4, TKE_TRAIN_UNEMBED, 1, true);
     char *folder = save(a, TKE_NAMES_PEFT, TKE_F32), *room = tiny_folder(), target[512], path[600];
     static const char config[] = "{\"r\":4,\"target_modules\":\"all-linear\",\"lora_alpha\":32}";
-    change(folder, "adapter_model.safetensors", "lora_A",
-           "base_model.model.model.embed_tokens.lora_A.weight", NULL);
-    change(folder, "adapter_model.safetensors", "lora_B",
-           "base_model.model.model.embed_tokens.lora_B.weight", NULL);
+    change(folder, "adapter_model.safetensors", "lora_A", "base_model.model.model.embed_tokens.lora_A.weight", NULL);
+    change(folder, "adapter_model.safetensors", "lora_B", "base_model.model.model.embed_tokens.lora_B.weight", NULL);
     tiny_write(folder, "adapter_config.json", config);
     snprintf(target, sizeof target, "%s/out", room);
     assert_true(export(folder, NULL, target, TINKC_ADAPTER_PEFT, false, &err));
@@ -548,8 +536,8 @@ TEST(merges_of_all_kinds)
                   { false, false, NULL } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tinkc_error err = { 0 };
-        char *base = tiny_model_make(&(tiny_model){
-            .family = "llama", .layers = 1, .tied = cases[i].tied, .shards = cases[i].shards });
+        char *base = tiny_model_make(
+            &(tiny_model){ .family = "llama", .layers = 1, .tied = cases[i].tied, .shards = cases[i].shards });
         world own = { base, tke_model_open(base, &err), w->device };
         tke_adapter *a = make(&own, 4, 7, i, true);
         const tke_lora_group *g = &tke_adapter_lora(a)->layout->groups[0];
@@ -558,10 +546,8 @@ TEST(merges_of_all_kinds)
         char *folder = save(a, TKE_NAMES_PEFT, TKE_F32), *room = tiny_folder(), target[512];
         char name[2][100];
         for (int ab = 0; cases[i].head && ab < 2; ab++) {
-            snprintf(name[ab], sizeof name[ab], "base_model.model.%s.lora_%c.weight", cases[i].head,
-                     "AB"[ab]);
-            change(folder, "adapter_model.safetensors", ab ? "lm_head.lora_B" : "lm_head.lora_A",
-                   name[ab], NULL);
+            snprintf(name[ab], sizeof name[ab], "base_model.model.%s.lora_%c.weight", cases[i].head, "AB"[ab]);
+            change(folder, "adapter_model.safetensors", ab ? "lm_head.lora_B" : "lm_head.lora_A", name[ab], NULL);
         }
         if (!cases[i].head)
             change(folder, "adapter_model.safetensors", "q_proj.lora_B", NULL, NULL);
@@ -610,8 +596,7 @@ TEST(merges_that_are_refused)
     char *folder = save(a, TKE_NAMES_PEFT, TKE_F32);
     snprintf(target, sizeof target, "%s/merged", room);
     for (size_t i = 0; i < sizeof second / sizeof *second; i++) {
-        char *base = tiny_model_make(
-            &(tiny_model){ .family = "qwen3", .tied = true, .dtype = "F32", .shards = true });
+        char *base = tiny_model_make(&(tiny_model){ .family = "qwen3", .tied = true, .dtype = "F32", .shards = true });
         char *index = text_in(base, "model.safetensors.index.json");
         const char *at = strstr(index, "model.layers.0.self_attn.q_proj.weight");
         bool in_first = strstr(at, "model-0000")[10] == '1';
@@ -620,11 +605,9 @@ TEST(merges_that_are_refused)
                               .dtype = second[i].dtype,
                               .n_dims = second[i].n_dims };
         memcpy(t.dims, second[i].dims, sizeof second[i].dims);
-        t.n_bytes =
-            (size_t)(t.dims[0] * (t.n_dims == 2 ? t.dims[1] : 1)) * tke_file_dtype_size(t.dtype);
-        change(base,
-               in_first ? "model-00002-of-00002.safetensors" : "model-00001-of-00002.safetensors",
-               NULL, NULL, &t);
+        t.n_bytes = (size_t)(t.dims[0] * (t.n_dims == 2 ? t.dims[1] : 1)) * tke_file_dtype_size(t.dtype);
+        change(base, in_first ? "model-00002-of-00002.safetensors" : "model-00001-of-00002.safetensors", NULL, NULL,
+               &t);
         tinkc_error err = { 0 };
         bool ok = export(folder, base, target, TINKC_ADAPTER_MERGED, false, &err);
         assert_int_equal(ok, !second[i].message);

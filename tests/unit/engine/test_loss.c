@@ -55,14 +55,11 @@ TEST(names_and_keys)
     char longest[100];
     memset(longest, 'x', 99); /* of a name 60 characters are shown */
     longest[99] = '\0';
-    refused(longest, NULL, 0,
-            "unknown loss_fn 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx';");
-    refused("dro", longest, 0,
-            "no key 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' for dro");
+    refused(longest, NULL, 0, "unknown loss_fn 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx';");
+    refused("dro", longest, 0, "no key 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' for dro");
     refused("dro", longest, NAN,
             "loss_fn_config 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' is not");
-    assert_true(parse("ppo", "clip_low_threshold", 1.2f).clip_low ==
-                1.2f); /* equal bounds are fine */
+    assert_true(parse("ppo", "clip_low_threshold", 1.2f).clip_low == 1.2f); /* equal bounds are fine */
     assert_int_equal(parse("ppo", "clip_low_threshold", 1).n_keys_given, 1);
     assert_true(parse("ppo", NULL, 0).clip_high == 1.2f);
     assert_true(parse("gspo", NULL, 0).clip_low == 0.8f);
@@ -71,8 +68,7 @@ TEST(names_and_keys)
     assert_false(tke_loss_parse(&loss, tkc_str("ppo"), NULL, 0, false, &before));
     assert_int_equal(before.code, TINKC_E_STATE); /* the first error stays */
     tinkc_error err = { 0 };
-    const tke_loss_key both[2] = { { tkc_str("clip_low_threshold"), 0.5 },
-                                   { tkc_str("clip_high_threshold"), 3 } };
+    const tke_loss_key both[2] = { { tkc_str("clip_low_threshold"), 0.5 }, { tkc_str("clip_high_threshold"), 3 } };
     assert_true(tke_loss_parse(&loss, tkc_str("cispo"), both, 2, true, &err));
     assert_true(loss.clip_low == 0.5f && loss.clip_high == 3 && loss.n_keys_given == 2);
     assert_true(loss.strict);
@@ -87,8 +83,8 @@ static void token(const tke_loss *loss, float a, float q, float lp, double want_
     float g = NAN;
     float l = tke_loss_token(loss, &(tke_token){ &d, 0, &lp, NULL }, &g, &sums);
     if (!(fabs((double)l - want_l) < 1e-5 && fabs((double)g - want_g) < 1e-5))
-        fail_msg("%s(a %g, q %g, lp %g): %g, %g; wanted %g, %g", tke_loss_row_of(loss)->name,
-                 (double)a, (double)q, (double)lp, (double)l, (double)g, want_l, want_g);
+        fail_msg("%s(a %g, q %g, lp %g): %g, %g; wanted %g, %g", tke_loss_row_of(loss)->name, (double)a, (double)q,
+                 (double)lp, (double)l, (double)g, want_l, want_g);
     assert_true(sums.loss == (double)l);
     assert_int_equal(sums.n_tokens, 1);
 }
@@ -151,8 +147,7 @@ TEST(statistics_ignore_what_is_masked)
     assert_true(fabs(sums.ratio - 2.5) < 1e-5 && fabs(sums.ratio_max - 2) < 1e-5);
     assert_true(fabs(sums.kl) < 1e-6);
     float far = 500; /* the ratio overflows, the clipped loss does not */
-    assert_true(isfinite(tke_loss_token(&ppo, &(tke_token){ &d, 0, &far, NULL }, &g, &sums)) &&
-                g == 0);
+    assert_true(isfinite(tke_loss_token(&ppo, &(tke_token){ &d, 0, &far, NULL }, &g, &sums)) && g == 0);
     assert_true(isfinite(sums.ratio) && isfinite(sums.ratio_max));
 }
 
@@ -208,12 +203,7 @@ TEST(bounds_of_tokens)
     float a = 1, q = 0, low[3] = { 0.5f, 2, 3 }, high[3] = { 1.5f, 4, 1 }, lp = logf(1.75f);
     static const float want[3] = { 1.5f, 2, 1 };
     for (int i = 0; i < 3; i++) {
-        tke_datum d = { .n = 1,
-                        .k = 1,
-                        .logprobs = &q,
-                        .advantages = &a,
-                        .clip_low = &low[i],
-                        .clip_high = &high[i] };
+        tke_datum d = { .n = 1, .k = 1, .logprobs = &q, .advantages = &a, .clip_low = &low[i], .clip_high = &high[i] };
         tke_loss_sums sums = { 0 };
         float g;
         tke_loss_token(&cispo, &(tke_token){ &d, 0, &lp, NULL }, &g, &sums);
@@ -231,9 +221,7 @@ TEST(gspo_agrees_with_its_float64_numbers)
     for (size_t first = 0, n; first < N; first += n) {
         tke_loss_whole whole = { 0 };
         tke_loss_sums sums = { 0 };
-        for (n = 0;
-             first + n < N && gspo_numbers[first + n].sequence == gspo_numbers[first].sequence;
-             n++) {
+        for (n = 0; first + n < N && gspo_numbers[first + n].sequence == gspo_numbers[first].sequence; n++) {
             lp[n] = gspo_numbers[first + n].lp;
             q[n] = gspo_numbers[first + n].q;
             a[n] = gspo_numbers[first + n].a;
@@ -266,8 +254,7 @@ TEST(gspo_agrees_with_its_float64_numbers)
 static const int64_t targets[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
 static const float floats[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
 
-static bool bind(const char *name, const tke_input *inputs, size_t n, bool forward_only,
-                 tinkc_error *err)
+static bool bind(const char *name, const tke_input *inputs, size_t n, bool forward_only, tinkc_error *err)
 {
     tke_loss loss = parse(name, NULL, 0);
     tke_datum d = { .n = 4 };
@@ -286,8 +273,7 @@ static void bind_fails(const char *name, const tke_input *inputs, size_t n, cons
 
 static tke_input input(const char *name, bool is_float, size_t rows, size_t cols)
 {
-    return (tke_input){ tkc_str(name), is_float, is_float ? (const void *)floats : targets,
-                        rows,          cols,     0 };
+    return (tke_input){ tkc_str(name), is_float, is_float ? (const void *)floats : targets, rows, cols, 0 };
 }
 
 TEST(each_loss_names_its_inputs)
@@ -299,8 +285,7 @@ TEST(each_loss_names_its_inputs)
     assert_true(bind("cross_entropy", &t, 1, true, &err));
     assert_true(bind("ppo", (tke_input[]){ t, q, a }, 3, false, &err));
     assert_true(bind("ppo", (tke_input[]){ t, q, a, input("mask", true, 9, 1) }, 4, false, &err));
-    assert_true(bind("cispo", (tke_input[]){ a, t, input("clip_low_threshold", true, 4, 1), q }, 4,
-                     false, &err));
+    assert_true(bind("cispo", (tke_input[]){ a, t, input("clip_low_threshold", true, 4, 1), q }, 4, false, &err));
     bind_fails("cross_entropy", &t, 1, "'weights' is missing");
     bind_fails("cross_entropy", &w, 1, "'target_tokens' is missing");
     bind_fails("ppo", (tke_input[]){ t, q }, 2, "'advantages' is missing");
@@ -310,32 +295,25 @@ TEST(each_loss_names_its_inputs)
     longest[99] = '\0';
     bind_fails("cross_entropy", (tke_input[]){ t, w, input(longest, true, 4, 1) }, 3,
                "no input 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'");
-    bind_fails("dro", (tke_input[]){ t, q, a, input("clip_low_threshold", true, 4, 1) }, 4,
-               "takes no input");
+    bind_fails("dro", (tke_input[]){ t, q, a, input("clip_low_threshold", true, 4, 1) }, 4, "takes no input");
     bind_fails("cross_entropy", (tke_input[]){ t, w, w }, 3, "twice");
     bind_fails("cross_entropy", (tke_input[]){ t, input("weights", true, 3, 1) }, 2,
                "'weights' has length 3, model_input has 4");
-    bind_fails("cross_entropy", (tke_input[]){ t, input("weights", false, 4, 1) }, 2,
-               "must be float32");
-    bind_fails("cross_entropy", (tke_input[]){ input("target_tokens", true, 4, 1), w }, 2,
-               "must be int64");
+    bind_fails("cross_entropy", (tke_input[]){ t, input("weights", false, 4, 1) }, 2, "must be float32");
+    bind_fails("cross_entropy", (tke_input[]){ input("target_tokens", true, 4, 1), w }, 2, "must be int64");
     bind_fails("ppo", (tke_input[]){ input("target_tokens", false, 4, 2), q, a }, 3, "one column");
     bind_fails("cross_entropy", (tke_input[]){ t, input("weights", true, 4, 2) }, 2, "columns");
-    bind_fails("cross_entropy", (tke_input[]){ t, input("weights", true, 4, 0) }, 2,
-               "one column, not 0");
-    bind_fails("ppo", (tke_input[]){ t, q, input("advantages", true, 4, 2) }, 3,
-               "one column, not 2");
-    assert_true(
-        bind("cross_entropy",
-             (tke_input[]){ input("target_tokens", false, 4, 2), input("weights", true, 4, 2) }, 2,
-             false, &err));
+    bind_fails("cross_entropy", (tke_input[]){ t, input("weights", true, 4, 0) }, 2, "one column, not 0");
+    bind_fails("ppo", (tke_input[]){ t, q, input("advantages", true, 4, 2) }, 3, "one column, not 2");
+    assert_true(bind("cross_entropy",
+                     (tke_input[]){ input("target_tokens", false, 4, 2), input("weights", true, 4, 2) }, 2, false,
+                     &err));
     for (int i = 0; i < 2; i++) /* thresholds of tokens */
-        assert_true(bind(i ? "ppo" : "gspo",
-                         (tke_input[]){ t, q, a, input("clip_low_threshold", true, 4, 1),
-                                        input("clip_high_threshold", true, 4, 1) },
-                         5, false, &err));
-    bind_fails("importance_sampling",
-               (tke_input[]){ t, q, a, input("clip_high_threshold", true, 4, 1) }, 4,
+        assert_true(bind(
+            i ? "ppo" : "gspo",
+            (tke_input[]){ t, q, a, input("clip_low_threshold", true, 4, 1), input("clip_high_threshold", true, 4, 1) },
+            5, false, &err));
+    bind_fails("importance_sampling", (tke_input[]){ t, q, a, input("clip_high_threshold", true, 4, 1) }, 4,
                "importance_sampling takes no input 'clip_high_threshold'");
     bind_fails("ppo", (tke_input[]){ t, a }, 2, "'logprobs' is missing; ppo needs it");
     bind_fails("ppo", (tke_input[]){ q, a }, 2, "'target_tokens' is missing; ppo needs it");
@@ -350,17 +328,16 @@ TEST(each_loss_names_its_inputs)
     tke_loss plain = parse("cross_entropy", NULL, 0);
     tke_datum d = { .n = 4 };
     err = (tinkc_error){ 0 };
-    assert_false(tke_datum_bind(&d, &strict, (tke_input[]){ t, q, a, input("mask", true, 4, 1) }, 4,
-                                false, 0, &err));
+    assert_false(tke_datum_bind(&d, &strict, (tke_input[]){ t, q, a, input("mask", true, 4, 1) }, 4, false, 0, &err));
     assert_string_equal(err.message, "datum 0: ppo takes no input 'mask'");
     strict.strict = false;
     err = (tinkc_error){ 0 };
-    assert_true(tke_datum_bind(&d, &strict,
-                               (tke_input[]){ t, q, a, input("clip_low_threshold", true, 4, 1),
-                                              input("clip_high_threshold", true, 4, 1) },
-                               5, false, 0, &err));
-    assert_true(d.targets == targets && d.logprobs == floats && d.advantages == floats &&
-                d.clip_low == floats && d.clip_high == floats && !d.weights && d.k == 1);
+    assert_true(tke_datum_bind(
+        &d, &strict,
+        (tke_input[]){ t, q, a, input("clip_low_threshold", true, 4, 1), input("clip_high_threshold", true, 4, 1) }, 5,
+        false, 0, &err));
+    assert_true(d.targets == targets && d.logprobs == floats && d.advantages == floats && d.clip_low == floats &&
+                d.clip_high == floats && !d.weights && d.k == 1);
     tke_input two[] = { input("target_tokens", false, 4, 2), input("weights", true, 4, 2) };
     assert_true(tke_datum_bind(&d, &plain, two, 2, false, 0, &err));
     assert_true(d.targets == targets && d.weights == floats && !d.logprobs && d.k == 2);

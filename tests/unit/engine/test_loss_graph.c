@@ -118,20 +118,19 @@ TEST(every_operation_agrees_with_torch)
 /* ---- graphs by hand ---- */
 
 #define R(name) "{\"ref\":\"" name "\"}"
-#define NODE(op, name, target, args)                                                               \
+#define NODE(op, name, target, args)                                                                                   \
     "{\"op\":\"" op "\",\"name\":\"" name "\",\"target\":\"" target "\",\"args\":[" args "]}"
-#define KW(name, target, args, kwargs)                                                             \
-    "{\"op\":\"call_function\",\"name\":\"" name "\",\"target\":\"" target "\",\"args\":[" args    \
+#define KW(name, target, args, kwargs)                                                                                 \
+    "{\"op\":\"call_function\",\"name\":\"" name "\",\"target\":\"" target "\",\"args\":[" args                        \
     "],\"kwargs\":{" kwargs "}}"
 #define CALL(name, target, args)   NODE("call_function", name, target, args)
 #define METHOD(name, target, args) NODE("call_method", name, target, args)
-#define INPUTS                                                                                     \
-    NODE("placeholder", "logprobs", "logprobs", "")                                                \
+#define INPUTS                                                                                                         \
+    NODE("placeholder", "logprobs", "logprobs", "")                                                                    \
     "," NODE("placeholder", "w", "w", "") ","
-#define OUTPUT(loss, metrics)                                                                      \
-    NODE("output", "output", "output", "{\"tuple\":[" loss ",{\"dict\":{" metrics "}}]}")
-#define GRAPH(nodes) "{\"format\":1,\"nodes\":[" nodes "]}"
-#define SUM          METHOD("loss", "sum", R("y"))
+#define OUTPUT(loss, metrics) NODE("output", "output", "output", "{\"tuple\":[" loss ",{\"dict\":{" metrics "}}]}")
+#define GRAPH(nodes)          "{\"format\":1,\"nodes\":[" nodes "]}"
+#define SUM                   METHOD("loss", "sum", R("y"))
 /* y is what a node makes; the loss is its sum. */
 #define OF_Y(nodes) GRAPH(INPUTS nodes "," SUM "," OUTPUT(R("loss"), ""))
 
@@ -169,11 +168,9 @@ TEST(a_graph_that_cannot_run_is_refused_by_node)
         { OF_Y(KW("y", "torch.exp", R("w"), "\"input\":" R("w"))), "has a parameter twice" },
         { OF_Y(KW("y", "torch.sum", R("w"), "\"dim\":0,\"axis\":0")), "has a parameter twice" },
         { OF_Y(KW("y", "torch.sum", R("w"), "\"dim\":0,\"dim\":0")), "'dim' is given twice" },
-        { OF_Y(KW("y", "torch.div", R("w") ",2", "\"rounding_mode\":\"floor\"")),
-          "rounding_mode is not supported" },
+        { OF_Y(KW("y", "torch.div", R("w") ",2", "\"rounding_mode\":\"floor\"")), "rounding_mode is not supported" },
         { OF_Y(KW("y", "torch.nn.functional.relu", R("w"), "\"inplace\":true")), "inplace" },
-        { OF_Y(KW("y", "torch.nn.functional.softplus", R("w"), "\"beta\":2")),
-          "softplus has beta" },
+        { OF_Y(KW("y", "torch.nn.functional.softplus", R("w"), "\"beta\":2")), "softplus has beta" },
         { OF_Y(CALL("y", "torch.exp", "\"text\"")), "torch.exp needs tensors or numbers" },
         { OF_Y(CALL("y", "torch.exp", R("later"))), "'later', which is not an earlier node" },
         { OF_Y(CALL("y", "torch.exp", R("y"))), "'y', which is not an earlier node" },
@@ -186,9 +183,8 @@ TEST(a_graph_that_cannot_run_is_refused_by_node)
         { OF_Y(KW("y", "torch.sum", R("w"), "\"dim\":[[[[[1]]]]]")), "dim must be an integer" },
         /* a dtype, a condition and a size decide, but carry no gradient */
         { OF_Y(METHOD("y", "type_as", R("w") "," R("logprobs"))), "does not depend on logprobs" },
-        { OF_Y(CALL("a", "operator.gt", R("w") ",0") "," METHOD(
-              "b", "type_as", R("logprobs") "," R("a")) "," CALL("y", "torch.where",
-                                                                 R("b") "," R("w") ",0")),
+        { OF_Y(CALL("a", "operator.gt", R("w") ",0") "," METHOD("b", "type_as", R("logprobs") "," R("a")) "," CALL(
+              "y", "torch.where", R("b") "," R("w") ",0")),
           "does not depend on logprobs" },
         { OF_Y(METHOD("a", "sum", R("logprobs")) "," METHOD("y", "reshape", R("w") "," R("a"))),
           "does not depend on logprobs" },
@@ -203,8 +199,7 @@ TEST(a_graph_that_cannot_run_is_refused_by_node)
         { OF_Y(METHOD("y", "to", R("w") ",1.5")), "it needs a dtype" },
         { OF_Y(KW("y", "torch.softmax", R("w") ",0", "\"dtype\":{\"dtype\":\"bfloat16\"}")),
           "dtype 'bfloat16' is not supported" },
-        { OF_Y(KW("y", "torch.nn.functional.softmax", R("w") ",0",
-                  "\"dtype\":{\"dtype\":\"bfloat16\"}")),
+        { OF_Y(KW("y", "torch.nn.functional.softmax", R("w") ",0", "\"dtype\":{\"dtype\":\"bfloat16\"}")),
           "dtype 'bfloat16' is not supported" },
         { OF_Y(METHOD("y", "type", R("logprobs") ",\"torch.LongTensor\"")), "it needs a dtype" },
         { OF_Y(METHOD("y", "sum", R("w") ",1")), "dim 1 is outside a tensor of rank 1" },
@@ -229,12 +224,10 @@ TEST(a_graph_that_cannot_run_is_refused_by_node)
         { OF_Y(CALL("y", "operator.getitem", R("w") ",{\"tuple\":[0,0]}")),
           "more indices than the tensor has dimensions" },
         { OF_Y(CALL("y", "operator.getitem", R("w") ",{\"slice\":[0,2,0]}")), "must be positive" },
-        { OF_Y(CALL("y", "operator.getitem", R("w") ",{\"slice\":[0,2]}")),
-          "start, stop and step" },
+        { OF_Y(CALL("y", "operator.getitem", R("w") ",{\"slice\":[0,2]}")), "start, stop and step" },
         { OF_Y(CALL("y", "operator.getitem", R("w") ",{\"slice\":[" R("w") ",2,1]}")),
           "bounds of a slice must be integers" },
-        { OF_Y(CALL("y", "operator.getitem",
-                    R("w") ",{\"tuple\":[{\"ellipsis\":true},{\"ellipsis\":true}]}")),
+        { OF_Y(CALL("y", "operator.getitem", R("w") ",{\"tuple\":[{\"ellipsis\":true},{\"ellipsis\":true}]}")),
           "two ellipses" },
         { OF_Y(CALL("y", "operator.getitem", R("w") ",{\"tuple\":[null,null]}")), "rank 3" },
         { OF_Y(CALL("y", "operator.getitem", R("w") ",\"x\"")), "an index must be" },
@@ -248,34 +241,26 @@ TEST(a_graph_that_cannot_run_is_refused_by_node)
         { GRAPH(INPUTS OUTPUT("1", "")), "its loss as a tensor" },
         { GRAPH(INPUTS NODE("output", "o", "o", R("w"))), "must return (loss, metrics)" },
         { GRAPH(INPUTS METHOD("l", "sum", R("logprobs"))), "it has no output" },
-        { GRAPH(INPUTS METHOD("l", "sum",
-                              R("logprobs")) "," OUTPUT(R("l"), "") "," METHOD("m", "sum", R("w"))),
+        { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"), "") "," METHOD("m", "sum", R("w"))),
           "a node follows the output" },
-        { GRAPH(
-              INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"), "\"loss:sum\":" R("l"))),
+        { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"), "\"loss:sum\":" R("l"))),
           "metric 'loss:sum' must be named custom/<name>:sum" },
-        { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"),
-                                                                    "\"custom/A:sum\":" R("l"))),
+        { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"), "\"custom/A:sum\":" R("l"))),
           "metric 'custom/A:sum' must be named" },
-        { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"),
-                                                                    "\"custom/:sum\":" R("l"))),
+        { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"), "\"custom/:sum\":" R("l"))),
           "must be named" },
-        { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"),
-                                                                    "\"custom/a:max\":" R("l"))),
+        { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"), "\"custom/a:max\":" R("l"))),
           "must be named" },
-        { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"),
-                                                                    "\"custom/a:sum\":" R("w"))),
+        { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"), "\"custom/a:sum\":" R("w"))),
           "metric 'custom/a:sum' must be a scalar tensor" },
-        { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(
-              R("l"), "\"custom/a\\u0000b:sum\":" R("l"))),
+        { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"), "\"custom/a\\u0000b:sum\":" R("l"))),
           "must be named" },
         { OF_Y(METHOD("y", "sum", R("w") ",[0,-1]")), "dim 0 is given twice" },
         { OF_Y(KW("y", "torch.nn.functional.relu", R("w"), "\"inplace\":1")), "inplace" },
         { OF_Y(CALL("y", "operator.getitem", R("w") ",[null,0,null,{\"ellipsis\":true},0,0]")),
           "an index has more than 5 items" },
         { OF_Y(METHOD("y", "unsqueeze", R("w") ",0.0")), "unsqueeze to rank 2 at this dim" },
-        { OF_Y(METHOD("y", "size", R("w") ",1") "," METHOD("z", "sum", R("w"))),
-          "dim 1 is outside" },
+        { OF_Y(METHOD("y", "size", R("w") ",1") "," METHOD("z", "sum", R("w"))), "dim 1 is outside" },
         { OF_Y("{\"op\":\"call_function\",\"name\":\"a\\n\\u0007\\u00e9\",\"target\":\"x\\ty\"}"),
           "node 'a  \u00e9': operation x y is not supported" },
         { OF_Y("{\"op\":\"call_function\",\"name\":\"a\\u0000\",\"target\":\"torch.exp\"}"),
@@ -313,8 +298,7 @@ TEST(inputs_of_a_graph_are_checked)
     refused(g, many, 0, "it has 0 inputs");
     refused(g, &two[1], 1, "first input, and no other, must be logprobs");
     refused(g, (tke_graph_input[]){ two[0], two[0] }, 2, "first input, and no other");
-    refused(g, (tke_graph_input[]){ { "logprobs", 0 } }, 1,
-            "logprobs has rank 0; it must be 1 or 2");
+    refused(g, (tke_graph_input[]){ { "logprobs", 0 } }, 1, "logprobs has rank 0; it must be 1 or 2");
     refused(g, (tke_graph_input[]){ two[0], { "w", 3 } }, 2, "w has rank 3; it must be 0, 1 or 2");
     refused(g, (tke_graph_input[]){ two[0], { "w", -1 } }, 2, "w has rank -1");
     refused(g, (tke_graph_input[]){ two[0], { "W", 1 } }, 2, "the name of input 1 must have");
@@ -349,14 +333,12 @@ static char *many_members(size_t n, bool metrics)
     size_t used = 0;
     for (size_t i = 0; i < n; i++)
         used += (size_t)snprintf(members + used, sizeof members - used,
-                                 metrics ? "%s\"custom/%zu:sum\":{\"ref\":\"l\"}" : "%s\"k%zu\":1",
-                                 i ? "," : "", i);
-    (void)snprintf(
-        text, sizeof text,
-        "{\"nodes\":[%s{\"op\":\"call_method\",\"name\":\"l\",\"target\":\"sum\",\"args\":["
-        "{\"ref\":\"logprobs\"}],\"kwargs\":{%s}},{\"op\":\"output\",\"name\":\"o\","
-        "\"target\":\"o\",\"args\":[{\"tuple\":[{\"ref\":\"l\"},{\"dict\":{%s}}]}]}]}",
-        INPUTS, metrics ? "" : members, metrics ? members : "");
+                                 metrics ? "%s\"custom/%zu:sum\":{\"ref\":\"l\"}" : "%s\"k%zu\":1", i ? "," : "", i);
+    (void)snprintf(text, sizeof text,
+                   "{\"nodes\":[%s{\"op\":\"call_method\",\"name\":\"l\",\"target\":\"sum\",\"args\":["
+                   "{\"ref\":\"logprobs\"}],\"kwargs\":{%s}},{\"op\":\"output\",\"name\":\"o\","
+                   "\"target\":\"o\",\"args\":[{\"tuple\":[{\"ref\":\"l\"},{\"dict\":{%s}}]}]}]}",
+                   INPUTS, metrics ? "" : members, metrics ? members : "");
     return text;
 }
 
@@ -377,12 +359,9 @@ TEST(limits_of_texts)
         tinkc_error err = { 0 };
         memset(name, 'x', n);
         name[n] = '\0';
-        snprintf(node, sizeof node, "{\"nodes\":[{\"op\":\"a\",\"name\":\"%s\",\"target\":\"b\"}]}",
-                 name);
-        refused(node, two, 2,
-                n > TKE_GRAPH_TEXT ? "the name of a node must" : "must be the inputs");
-        tke_graph *g =
-            tke_graph_new(&(tke_graph_spec){ name, two, 2, tkc_str(many_members(0, true)) }, &err);
+        snprintf(node, sizeof node, "{\"nodes\":[{\"op\":\"a\",\"name\":\"%s\",\"target\":\"b\"}]}", name);
+        refused(node, two, 2, n > TKE_GRAPH_TEXT ? "the name of a node must" : "must be the inputs");
+        tke_graph *g = tke_graph_new(&(tke_graph_spec){ name, two, 2, tkc_str(many_members(0, true)) }, &err);
         assert_true((g != NULL) == (n == TKE_GRAPH_TEXT));
         tke_graph_free(g);
     }
@@ -394,9 +373,8 @@ TEST(limits_of_texts)
     for (int n = TKE_GRAPH_NAME; n <= TKE_GRAPH_NAME + 1; n++) {
         char text[1000];
         snprintf(text, sizeof text,
-                 GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(
-                     R("l"), "\"custom/%.*s:sum\":" R("l"))),
-                 n, name);
+                 GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"), "\"custom/%.*s:sum\":" R("l"))), n,
+                 name);
         if (n == TKE_GRAPH_NAME)
             tke_graph_free(accepted(text));
         else
@@ -418,9 +396,8 @@ TEST(limit_of_instructions)
                                      "{\"op\":\"call_function\",\"name\":\"n%zu\",\"target\":"
                                      "\"torch.add\",\"args\":[1,2,3]},",
                                      i);
-        (void)snprintf(text + used, sizeof text - used, "%s,%s,%s]}",
-                       METHOD("m", "neg", R("logprobs")), METHOD("loss", "sum", R("m")),
-                       OUTPUT(R("loss"), ""));
+        (void)snprintf(text + used, sizeof text - used, "%s,%s,%s]}", METHOD("m", "neg", R("logprobs")),
+                       METHOD("loss", "sum", R("m")), OUTPUT(R("loss"), ""));
         if (n == 409)
             refused(text, two, 2, "node 'loss': it has more than 2048 steps");
         else
@@ -429,14 +406,12 @@ TEST(limit_of_instructions)
 }
 
 /* w[:, None] * w, and its sum. */
-#define SQUARE                                                                                             \
-    OF_Y(                                                                                                  \
-        CALL("a", "operator.getitem", R("w") ",{\"tuple\":[{\"slice\":[null,null,null]},null]}") "," CALL( \
-            "b", "operator.mul",                                                                           \
-            R("a") "," R("w")) "," METHOD("c", "sum", R("b")) "," CALL("y",                                \
-                                                                       "operator"                          \
-                                                                       ".mul",                             \
-                                                                       R("c") "," R("logprobs")))
+#define SQUARE                                                                                                         \
+    OF_Y(CALL("a", "operator.getitem", R("w") ",{\"tuple\":[{\"slice\":[null,null,null]},null]}") "," CALL(            \
+        "b", "operator.mul", R("a") "," R("w")) "," METHOD("c", "sum", R("b")) "," CALL("y",                           \
+                                                                                        "operator"                     \
+                                                                                        ".mul",                        \
+                                                                                        R("c") "," R("logprobs")))
 
 /* Inputs may be longer than log-probs: others wait only so long for a datum of few tokens. Reading
  * counts as computing does. */
@@ -458,16 +433,14 @@ TEST(limit_of_work)
         tinkc_error err = { 0 };
         tke_graph_tensor input = { w, true, rows[i].n, 1 };
         tke_graph_result result = { .grads = grads };
-        bool ok = tke_graph_run(g, &(tke_graph_datum){ lp, rows[i].tokens, 1, &input, NULL },
-                                &result, &err);
+        bool ok = tke_graph_run(g, &(tke_graph_datum){ lp, rows[i].tokens, 1, &input, NULL }, &result, &err);
         if (ok != !rows[i].text || (!ok && !strstr(err.message, rows[i].text)))
             fail_msg("row %zu: %s", i, err.message);
     }
     static float list[80000]; /* a mask is read, too: the second time it is too much */
-    tke_graph *masked = accepted(OF_Y(CALL("a", "operator.gt", R("w") ",0") "," CALL(
-        "b", "operator.getitem",
-        R("w") "," R("a")) "," CALL("c", "operator.getitem",
-                                    R("w") "," R("a")) "," METHOD("y", "neg", R("logprobs"))));
+    tke_graph *masked = accepted(
+        OF_Y(CALL("a", "operator.gt", R("w") ",0") "," CALL("b", "operator.getitem", R("w") "," R("a")) "," CALL(
+            "c", "operator.getitem", R("w") "," R("a")) "," METHOD("y", "neg", R("logprobs"))));
     tke_graph_tensor longer = { list, true, 80000, 1 };
     tinkc_error why = { 0 };
     tke_graph_result none = { .grads = NULL };
@@ -494,8 +467,7 @@ TEST(limit_of_work)
         METHOD("d4", "sum", R("b")) "," METHOD("d5", "sum", R("b")) ","
         METHOD("d6", "sum", R("b")) "," METHOD("y", "neg", R("logprobs"))));
     /* clang-format on */
-    assert_false(
-        tke_graph_run(twice, &(tke_graph_datum){ many, 10000, 1, &input, NULL }, &result, &err));
+    assert_false(tke_graph_run(twice, &(tke_graph_datum){ many, 10000, 1, &input, NULL }, &result, &err));
     assert_non_null(strstr(err.message, "node 'd6' (sum): it takes more than 268435456 elements"));
     tke_graph_free(twice);
     _Atomic(bool) stop = false;
@@ -512,8 +484,7 @@ TEST(graphs_and_inputs_have_limits)
 {
     tinkc_error err = { 0 };
     refused(long_graph(TKE_GRAPH_NODES + 1), two, 2, "it has more than 512 nodes");
-    tke_graph *longest =
-        tke_graph_new(&(tke_graph_spec){ "x", two, 2, tkc_str(long_graph(TKE_GRAPH_NODES)) }, &err);
+    tke_graph *longest = tke_graph_new(&(tke_graph_spec){ "x", two, 2, tkc_str(long_graph(TKE_GRAPH_NODES)) }, &err);
     assert_non_null(longest);
     tke_graph_free(longest);
     tke_graph *g = tke_graph_new(
@@ -521,8 +492,7 @@ TEST(graphs_and_inputs_have_limits)
             "x", two, 2,
             tkc_str(OF_Y(CALL("a", "operator.getitem",
                               R("logprobs") ",{\"tuple\":[{\"slice\":[null,null,"
-                                            "null]},null]}") "," CALL("y", "operator.mul",
-                                                                      R("a") "," R("w")))) },
+                                            "null]},null]}") "," CALL("y", "operator.mul", R("a") "," R("w")))) },
         &err);
     assert_non_null(g);
     enum { N = 5000 }; /* 5000 x 5000 numbers are 190 MiB, and their gradients as much */
@@ -547,9 +517,8 @@ TEST(graphs_and_inputs_have_limits)
 /* ---- a datum ---- */
 
 /* None of w is above 100; e has no elements. */
-#define NONE(nodes)                                                                                \
-    OF_Y(CALL("a", "operator.gt", R("w") ",100") "," CALL("e", "operator.getitem",                 \
-                                                          R("logprobs") "," R("a")) "," nodes)
+#define NONE(nodes)                                                                                                    \
+    OF_Y(CALL("a", "operator.gt", R("w") ",100") "," CALL("e", "operator.getitem", R("logprobs") "," R("a")) "," nodes)
 
 /* Sequences of which nothing is left have sums, shapes and answers, as in PyTorch. */
 TEST(nothing_is_left)
@@ -562,18 +531,14 @@ TEST(nothing_is_left)
         { NONE(METHOD("y", "reshape", R("e") ",-1")), 0 },
         { NONE(METHOD("y", "reshape", R("e") ",-1,1")), 0 },
         { NONE(METHOD("y", "reshape", R("e") ",0,5")), 0 },
-        { NONE(METHOD("b", "reshape", R("e") ",0,5") "," METHOD("c", "sum", R("b") ",0") "," CALL(
-              "y", "operator.add", R("c") "," R("c"))),
+        { NONE(METHOD("b", "reshape", R("e") ",0,5") "," METHOD("c", "sum", R("b") ",0") "," CALL("y", "operator.add",
+                                                                                                  R("c") "," R("c"))),
           0 },
         { NONE(METHOD("y", "cumsum", R("e") ",0")), 0 },
-        { NONE(METHOD("b", "any", R("e")) "," CALL("y", "torch.where", R("b") ",0," R("logprobs"))),
-          -0.875 },
-        { NONE(METHOD("b", "all", R("e")) "," CALL("y", "torch.where",
-                                                   R("b") "," R("logprobs") ",0")),
-          -0.875 },
+        { NONE(METHOD("b", "any", R("e")) "," CALL("y", "torch.where", R("b") ",0," R("logprobs"))), -0.875 },
+        { NONE(METHOD("b", "all", R("e")) "," CALL("y", "torch.where", R("b") "," R("logprobs") ",0")), -0.875 },
         /* without dim, a dimension is kept as well */
-        { OF_Y(KW("b", "torch.amax", R("logprobs"),
-                  "\"keepdim\":true") "," CALL("y", "operator.getitem", R("b") ",0")),
+        { OF_Y(KW("b", "torch.amax", R("logprobs"), "\"keepdim\":true") "," CALL("y", "operator.getitem", R("b") ",0")),
           -0.125 },
     };
     double lp[3] = { -0.25, -0.5, -0.125 }, grads[3];
@@ -593,15 +558,14 @@ TEST(nothing_is_left)
 /* A number compared with itself. */
 TEST(equal_numbers_share_the_gradient)
 {
-#define WITH_ITSELF(how)                                                                           \
-    OF_Y(CALL("a", "operator." how, R("logprobs") "," R("logprobs")) "," CALL(                     \
-        "y", "operator.mul", R("a") "," R("logprobs")))
+#define WITH_ITSELF(how)                                                                                               \
+    OF_Y(CALL("a", "operator." how, R("logprobs") "," R("logprobs")) "," CALL("y", "operator.mul",                     \
+                                                                              R("a") "," R("logprobs")))
     static const struct {
         const char *nodes;
         double loss;
-    } rows[] = { { WITH_ITSELF("lt"), 0 },      { WITH_ITSELF("gt"), 0 },
-                 { WITH_ITSELF("ne"), 0 },      { WITH_ITSELF("le"), -0.875 },
-                 { WITH_ITSELF("ge"), -0.875 }, { WITH_ITSELF("eq"), -0.875 } };
+    } rows[] = { { WITH_ITSELF("lt"), 0 },      { WITH_ITSELF("gt"), 0 },      { WITH_ITSELF("ne"), 0 },
+                 { WITH_ITSELF("le"), -0.875 }, { WITH_ITSELF("ge"), -0.875 }, { WITH_ITSELF("eq"), -0.875 } };
 #undef WITH_ITSELF
     double lp[3] = { -0.25, -0.5, -0.125 };
     float w[3] = { 0 };
@@ -622,38 +586,29 @@ TEST(integers_stay_integers)
     static const struct {
         const char *nodes, *text; /* NULL = fine */
     } rows[] = {
-        { OF_Y(CALL("a", "operator.pow", R("w") ",2") "," CALL("y", "operator.mul",
-                                                               R("a") "," R("logprobs"))),
-          NULL },
-        { OF_Y(CALL("a", "operator.pow", R("w") ",-1") "," CALL("y", "operator.mul",
-                                                                R("a") "," R("logprobs"))),
+        { OF_Y(CALL("a", "operator.pow", R("w") ",2") "," CALL("y", "operator.mul", R("a") "," R("logprobs"))), NULL },
+        { OF_Y(CALL("a", "operator.pow", R("w") ",-1") "," CALL("y", "operator.mul", R("a") "," R("logprobs"))),
           "integers have no negative powers; use .float() first" },
-        { OF_Y(CALL("a", "operator.pow", R("w") ",-1.0") "," CALL("y", "operator.mul",
-                                                                  R("a") "," R("logprobs"))),
+        { OF_Y(CALL("a", "operator.pow", R("w") ",-1.0") "," CALL("y", "operator.mul", R("a") "," R("logprobs"))),
           NULL },
-        { OF_Y(CALL("a", "operator.pow", R("w") ",0") "," CALL("y", "operator.mul",
-                                                               R("a") "," R("logprobs"))),
+        { OF_Y(CALL("a", "operator.pow", R("w") ",0") "," CALL("y", "operator.mul", R("a") "," R("logprobs"))), NULL },
+        { OF_Y(METHOD("a", "sum", R("w")) "," CALL("b", "operator.sub",
+                                                   R("a") ",3") "," METHOD("y", "reshape", R("logprobs") "," R("b"))),
           NULL },
-        { OF_Y(METHOD("a", "sum", R("w")) "," CALL("b", "operator.sub", R("a") ",3") "," METHOD(
-              "y", "reshape", R("logprobs") "," R("b"))),
-          NULL },
-        { OF_Y(METHOD("a", "mean", R("w")) "," CALL("b", "operator.add", R("a") ",1") "," METHOD(
-              "y", "reshape", R("logprobs") "," R("b"))),
+        { OF_Y(METHOD("a", "mean", R("w")) "," CALL("b", "operator.add",
+                                                    R("a") ",1") "," METHOD("y", "reshape", R("logprobs") "," R("b"))),
           "sizes must be integers" },
         { OF_Y(KW("a", "torch.full_like", R("logprobs") ",2",
-                  "\"device\":{\"device\":\"cpu\"}") "," CALL("y", "operator.mul",
-                                                              R("a") "," R("logprobs"))),
+                  "\"device\":{\"device\":\"cpu\"}") "," CALL("y", "operator.mul", R("a") "," R("logprobs"))),
           NULL },
         { OF_Y(CALL("y", "operator.pow", R("logprobs") ",-1")), NULL },
         { OF_Y(METHOD("y", "type_as", R("logprobs") "," R("w"))),
           "its loss does not depend on logprobs: integers carry no gradient" },
-        { OF_Y(METHOD("a", "type_as", R("logprobs") "," R("w")) "," CALL("y", "operator.mul",
-                                                                         R("a") ",0.5")),
+        { OF_Y(METHOD("a", "type_as", R("logprobs") "," R("w")) "," CALL("y", "operator.mul", R("a") ",0.5")),
           "its loss does not depend on logprobs: integers carry no gradient" },
         { OF_Y(METHOD("y", "reshape", R("logprobs") ",3.0")), "sizes must be integers" },
         { OF_Y(METHOD("y", "reshape", R("logprobs") ",1,3.0")), "sizes must be integers" },
-        { OF_Y(METHOD("a", "max", R("w")) "," METHOD("y", "reshape", R("logprobs") "," R("a"))),
-          NULL },
+        { OF_Y(METHOD("a", "max", R("w")) "," METHOD("y", "reshape", R("logprobs") "," R("a"))), NULL },
     };
     double lp[3] = { -0.25, -0.5, -0.125 }, grads[3];
     int64_t w[3] = { 1, 2, 3 };
@@ -676,11 +631,10 @@ TEST(data_without_a_finite_result_is_refused)
     } rows[] = {
         { OF_Y(CALL("y", "operator.mul", R("logprobs") ",1e39")), /* finite, but not as a float */
           "its gradient at position 0 is not finite" },
-        { OF_Y(CALL("a", "operator.getitem", R("w") ",{\"slice\":[1,null,null]}") "," CALL(
-              "y", "operator.mul", R("logprobs") "," R("a"))),
+        { OF_Y(CALL("a", "operator.getitem", R("w") ",{\"slice\":[1,null,null]}") "," CALL("y", "operator.mul",
+                                                                                           R("logprobs") "," R("a"))),
           "custom loss 'mine', node 'y' (operator.mul): shapes [1, 3] and [1, 2] do not match" },
-        { OF_Y(CALL("a", "operator.getitem", R("logprobs") ",3") "," CALL("y", "operator.neg",
-                                                                          R("a"))),
+        { OF_Y(CALL("a", "operator.getitem", R("logprobs") ",3") "," CALL("y", "operator.neg", R("a"))),
           "index 3 is outside a dimension of size 3" },
         { OF_Y(CALL("y", "operator.getitem", R("logprobs") ",-4")), "index -4 is outside" },
         { OF_Y(METHOD("y", "reshape", R("logprobs") ",2")), "3 elements do not have this shape" },
@@ -688,23 +642,18 @@ TEST(data_without_a_finite_result_is_refused)
         { OF_Y(METHOD("y", "reshape", R("logprobs") ",-1,2")), "3 elements do not have" },
         { OF_Y(METHOD("y", "reshape", R("logprobs") ",-2")), "3 elements do not have" },
         { OF_Y(METHOD("y", "squeeze", R("logprobs") ",0")), "the dim has size 3, not 1" },
-        { OF_Y(CALL("a", "operator.invert", R("w")) "," CALL("y", "operator.mul",
-                                                             R("a") "," R("logprobs"))),
+        { OF_Y(CALL("a", "operator.invert", R("w")) "," CALL("y", "operator.mul", R("a") "," R("logprobs"))),
           "it needs boolean values; use a comparison" },
-        { OF_Y(CALL("a", "operator.gt", R("w") ",0") "," CALL(
-              "b", "operator.add", R("a") "," R("a")) "," CALL("y", "operator.mul",
-                                                               R("b") "," R("logprobs"))),
+        { OF_Y(CALL("a", "operator.gt", R("w") ",0") "," CALL("b", "operator.add", R("a") "," R("a")) "," CALL(
+              "y", "operator.mul", R("b") "," R("logprobs"))),
           "boolean values have no arithmetic; use .float() first" },
-        { OF_Y(CALL("y", "torch.where", R("w") "," R("logprobs") ",0")),
-          "its condition must be boolean" },
-        { OF_Y(CALL("y", "operator.getitem", R("logprobs") "," R("w"))),
-          "only a boolean tensor can be an index" },
+        { OF_Y(CALL("y", "torch.where", R("w") "," R("logprobs") ",0")), "its condition must be boolean" },
+        { OF_Y(CALL("y", "operator.getitem", R("logprobs") "," R("w"))), "only a boolean tensor can be an index" },
         { OF_Y(CALL("a", "operator.getitem", R("w") ",{\"slice\":[1,null,null]}") "," CALL(
-              "b", "operator.gt", R("a") ",0") "," CALL("y", "operator.getitem",
-                                                        R("logprobs") "," R("b"))),
+              "b", "operator.gt", R("a") ",0") "," CALL("y", "operator.getitem", R("logprobs") "," R("b"))),
           "the mask has another size" },
-        { OF_Y(CALL("a", "operator.getitem",
-                    R("logprobs") ",{\"slice\":[3,null,null]}") "," METHOD("y", "max", R("a"))),
+        { OF_Y(
+              CALL("a", "operator.getitem", R("logprobs") ",{\"slice\":[3,null,null]}") "," METHOD("y", "max", R("a"))),
           "there are no elements" },
         { OF_Y(CALL("y", "torch.log", R("logprobs"))), "the loss is not finite" },
         { OF_Y(CALL("a", "operator.add", R("logprobs") ",0.5") "," CALL("y", "torch.sqrt", R("a"))),
@@ -719,8 +668,7 @@ TEST(data_without_a_finite_result_is_refused)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         tke_graph_result result = { .grads = grads };
-        tke_graph *g =
-            tke_graph_new(&(tke_graph_spec){ "mine", two, 2, tkc_str(rows[i].nodes) }, &err);
+        tke_graph *g = tke_graph_new(&(tke_graph_spec){ "mine", two, 2, tkc_str(rows[i].nodes) }, &err);
         if (!g)
             fail_msg("row %zu: %s", i, err.message);
         if (tke_graph_run(g, &(tke_graph_datum){ lp, 3, 1, &input, NULL }, &result, &err) ||
@@ -732,27 +680,22 @@ TEST(data_without_a_finite_result_is_refused)
 
 /* ---- built-in losses as nodes ---- */
 
-#define RATIO                                                                                      \
-    CALL("off", "operator.sub", R("logprobs") "," R("q"))                                          \
-    "," CALL("r", "torch.exp", R("off")) "," CALL("ra", "operator.mul",                            \
-                                                  R("r") "," R("advantages")) ","
-#define POLICY                                                                                     \
-    NODE("placeholder", "logprobs", "logprobs", "")                                                \
-    "," NODE("placeholder", "q", "q", "") "," NODE("placeholder", "advantages", "advantages",      \
-                                                   "") ","
-#define IMPORTANCE                                                                                 \
-    GRAPH(POLICY RATIO METHOD("s", "sum", R("ra")) "," CALL("l", "operator.neg",                   \
-                                                            R("s")) "," OUTPUT(R("l"), ""))
-#define PPO                                                                                           \
-    GRAPH(POLICY RATIO CALL("c", "torch.clamp", R("r") ",0.8,1.2") "," CALL(                          \
-        "ca", "operator.mul",                                                                         \
-        R("c") "," R(                                                                                 \
-            "advantages")) "," CALL("m", "torch.min",                                                 \
-                                    R("ra") "," R(                                                    \
-                                        "ca")) "," METHOD("s", "sum",                                 \
-                                                          R("m")) "," CALL("l", "operator.neg",       \
-                                                                           R("s")) "," OUTPUT(R("l"), \
-                                                                                              ""))
+#define RATIO                                                                                                          \
+    CALL("off", "operator.sub", R("logprobs") "," R("q"))                                                              \
+    "," CALL("r", "torch.exp", R("off")) "," CALL("ra", "operator.mul", R("r") "," R("advantages")) ","
+#define POLICY                                                                                                         \
+    NODE("placeholder", "logprobs", "logprobs", "")                                                                    \
+    "," NODE("placeholder", "q", "q", "") "," NODE("placeholder", "advantages", "advantages", "") ","
+#define IMPORTANCE                                                                                                     \
+    GRAPH(POLICY RATIO METHOD("s", "sum", R("ra")) "," CALL("l", "operator.neg", R("s")) "," OUTPUT(R("l"), ""))
+#define PPO                                                                                                            \
+    GRAPH(POLICY RATIO CALL("c", "torch.clamp", R("r") ",0.8,1.2") "," CALL(                                           \
+        "ca", "operator.mul",                                                                                          \
+        R("c") "," R("advantages")) "," CALL("m", "torch.min",                                                         \
+                                             R("ra") "," R(                                                            \
+                                                 "ca")) "," METHOD("s", "sum",                                         \
+                                                                   R("m")) "," CALL("l", "operator.neg",               \
+                                                                                    R("s")) "," OUTPUT(R("l"), ""))
 #define DRO                                                                                                                   \
     GRAPH(POLICY CALL("off", "operator.sub", R("logprobs") "," R("q")) "," METHOD("sq", "square", R("off")) "," CALL(         \
         "h", "operator.mul",                                                                                                  \
@@ -787,8 +730,7 @@ TEST(equal_to_the_built_in_ones)
         tke_graph_result result = { .grads = grads };
         tke_datum d = { .n = N, .k = 1, .logprobs = q, .advantages = a };
         assert_true(tke_loss_parse(&loss, tkc_str(rows[i].name), NULL, 0, false, &err));
-        tke_graph *g = tke_graph_new(
-            &(tke_graph_spec){ rows[i].name, inputs, 3, tkc_str(rows[i].nodes) }, &err);
+        tke_graph *g = tke_graph_new(&(tke_graph_spec){ rows[i].name, inputs, 3, tkc_str(rows[i].nodes) }, &err);
         if (!g || !tke_graph_run(g, &(tke_graph_datum){ wide, N, 1, tensors, NULL }, &result, &err))
             fail_msg("%s: %s", rows[i].name, err.message);
         for (size_t t = 0; t < N; t++) {
@@ -823,14 +765,13 @@ TEST(inputs_are_bound)
         { "w", true, 7, 1, 1, "NonFiniteInTensor: datum 7: 'w' holds NaN or infinity at 6" },
         { "target_tokens", true, 2, 1, 1, "datum 7: 'target_tokens' must be int64" },
         { "target_tokens", false, 3, 1, 1, "'target_tokens' has 3 rows of 1, model_input has 2" },
-        { "target_tokens", false, 2, 2, 2,
-          "'target_tokens' has rank 2, but loss 'x' declared logprobs with rank 1" },
+        { "target_tokens", false, 2, 2, 2, "'target_tokens' has rank 2, but loss 'x' declared logprobs with rank 1" },
     };
     static const int64_t whole[8] = { 1, 2, 3 };
     static const float floats[8] = { 1, 2, 3, 4, 5, 6, NAN, 8 };
     const tke_graph_input inputs[] = { { "logprobs", 1 }, { "w", 1 }, { "s", 0 } };
-    const char *nodes = GRAPH(INPUTS NODE("placeholder", "s", "s", "") "," METHOD(
-        "loss", "sum", R("logprobs")) "," OUTPUT(R("loss"), ""));
+    const char *nodes = GRAPH(
+        INPUTS NODE("placeholder", "s", "s", "") "," METHOD("loss", "sum", R("logprobs")) "," OUTPUT(R("loss"), ""));
     tinkc_error err = { 0 };
     tke_graph *g = tke_graph_new(&(tke_graph_spec){ "x", inputs, 3, tkc_str(nodes) }, &err);
     assert_non_null(g);
@@ -842,19 +783,15 @@ TEST(inputs_are_bound)
         size_t at = tkc_str_is(tkc_str(rows[i].name), "w")               ? 1
                     : tkc_str_is(tkc_str(rows[i].name), "target_tokens") ? 0
                                                                          : 2;
-        given[at] = (tke_input){ tkc_str(rows[i].name),
-                                 rows[i].is_float,
-                                 rows[i].is_float ? (const void *)floats : whole,
-                                 rows[i].rows,
-                                 rows[i].cols,
-                                 rows[i].rank };
+        given[at] =
+            (tke_input){ tkc_str(rows[i].name), rows[i].is_float, rows[i].is_float ? (const void *)floats : whole,
+                         rows[i].rows,          rows[i].cols,     rows[i].rank };
         tke_datum d = { .n = 2 };
         tkc_arena arena = { 0 };
         err = (tinkc_error){ 0 };
         bool ok = tke_datum_bind_custom(&d, g, given, 4, &arena, 7, &err);
         if (ok != !rows[i].text || (!ok && !strstr(err.message, rows[i].text)))
-            fail_msg("row %zu: '%s', not '%s'", i, err.message,
-                     rows[i].text ? rows[i].text : "accepted");
+            fail_msg("row %zu: '%s', not '%s'", i, err.message, rows[i].text ? rows[i].text : "accepted");
         if (ok)
             assert_true(d.k == 1 && d.targets == whole && d.custom[at - 1].data == given[at].data);
         tkc_arena_free(&arena);

@@ -76,22 +76,18 @@ TEST(settings_take_their_part_out)
 TEST(limits_of_addresses_are_divided)
 {
     tke_memory_need in = { .available = 8 * GIB, .weights = 2 * GIB, .addresses_count = true };
-    plan_is(&in, (tke_memory_plan){ .pool = 6 * GIB,
-                                    .cache_most = 3 * GIB,
-                                    .train_most = 3 * GIB,
-                                    .train_least = 3 * GIB });
+    plan_is(&in,
+            (tke_memory_plan){ .pool = 6 * GIB, .cache_most = 3 * GIB, .train_most = 3 * GIB, .train_least = 3 * GIB });
 }
 
 /* An eighth is left to work with, whatever the weights and settings take. */
 TEST(the_pool_is_never_empty)
 {
     tke_memory_need in = { .available = 8 * GIB, .weights = 60 * GIB };
-    plan_is(&in, (tke_memory_plan){
-                     .pool = GIB, .cache_most = GIB, .train_most = GIB, .train_least = GIB / 2 });
+    plan_is(&in, (tke_memory_plan){ .pool = GIB, .cache_most = GIB, .train_most = GIB, .train_least = GIB / 2 });
     in.weights = 0;
     in.kv_bytes = 9 * GIB;
-    plan_is(&in, (tke_memory_plan){
-                     .pool = GIB, .cache_most = 9 * GIB, .train_most = GIB, .train_least = GIB });
+    plan_is(&in, (tke_memory_plan){ .pool = GIB, .cache_most = 9 * GIB, .train_most = GIB, .train_least = GIB });
 }
 
 /* ---- the host ---- */

@@ -8,17 +8,16 @@
 
 static tkc_arena arena;
 
-#define SIZES                                                                                      \
-    "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"                         \
+#define SIZES                                                                                                          \
+    "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"                                             \
     "\"num_attention_heads\":4,\"vocab_size\":160,\"max_position_embeddings\":256"
 #define LLAMA "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
 
 static bool parse(const char *text, const char *generation, tke_config *c, tinkc_error *err)
 {
     *err = (tinkc_error){ 0 };
-    return tke_config_parse(c, (tinkc_str){ text, strlen(text) },
-                            (tinkc_str){ generation, strlen(generation) }, "config.json", &arena,
-                            err);
+    return tke_config_parse(c, (tinkc_str){ text, strlen(text) }, (tinkc_str){ generation, strlen(generation) },
+                            "config.json", &arena, err);
 }
 
 static void refused(const char *text, int32_t code, const char *what)
@@ -41,8 +40,7 @@ TEST(missing_keys_have_defaults)
     assert_true(parse("{\"model_type\":\"qwen3\"," SIZES "}", "", &c, &err));
     assert_int_equal(c.head_dim, 128);
     assert_true(c.qk_norm && !c.bias_qkv);
-    assert_true(parse("{\"model_type\":\"qwen2\"," SIZES ",\"eos_token_id\":7}",
-                      "{\"eos_token_id\":[3,4]}", &c, &err));
+    assert_true(parse("{\"model_type\":\"qwen2\"," SIZES ",\"eos_token_id\":7}", "{\"eos_token_id\":[3,4]}", &c, &err));
     assert_true(c.bias_qkv && !c.bias_o);
     assert_int_equal(c.n_eos, 2);
     assert_int_equal(c.eos[1], 4);
@@ -56,23 +54,20 @@ TEST(what_is_not_supported_is_refused_by_name)
     refused("{" SIZES "}", TINKC_E_UNSUPPORTED, "architecture");
     refused(LLAMA ",\"quantization_config\":{\"bits\":4}}", TINKC_E_UNSUPPORTED, "quantization");
     refused(LLAMA ",\"hidden_act\":\"gelu\"}", TINKC_E_UNSUPPORTED, "gelu");
-    refused(LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", TINKC_E_UNSUPPORTED,
-            "dynamic");
+    refused(LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", TINKC_E_UNSUPPORTED, "dynamic");
     refused(LLAMA ",\"num_key_value_heads\":3}", TINKC_E_MODEL, "multiple");
     refused(LLAMA ",\"num_key_value_heads\":0}", TINKC_E_MODEL, "num_key_value_heads");
     refused(LLAMA ",\"head_dim\":7}", TINKC_E_MODEL, "odd");
     refused(LLAMA ",\"head_dim\":9999999}", TINKC_E_MODEL, "head_dim");
     /* What the attention kernels have no room for. */
     refused(LLAMA ",\"head_dim\":258}", TINKC_E_MODEL, "head_dim");
-    refused(LLAMA ",\"num_attention_heads\":253,\"num_key_value_heads\":1,\"head_dim\":8}",
-            TINKC_E_MODEL, "num_key_value_heads");
+    refused(LLAMA ",\"num_attention_heads\":253,\"num_key_value_heads\":1,\"head_dim\":8}", TINKC_E_MODEL,
+            "num_key_value_heads");
     refused(LLAMA ",\"rms_norm_eps\":0}", TINKC_E_MODEL, "rms_norm_eps");
     refused(LLAMA ",\"rope_theta\":-1}", TINKC_E_MODEL, "rope_theta");
-    refused(LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", TINKC_E_MODEL,
-            "low_freq_factor");
+    refused(LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", TINKC_E_MODEL, "low_freq_factor");
     refused("{\"model_type\":\"llama\",\"hidden_size\":64}", TINKC_E_MODEL, "num_hidden_layers");
-    refused("{\"model_type\":\"llama\",\"hidden_size\":9999999999999}", TINKC_E_MODEL,
-            "hidden_size");
+    refused("{\"model_type\":\"llama\",\"hidden_size\":9999999999999}", TINKC_E_MODEL, "hidden_size");
     refused("[1]", TINKC_E_MODEL, "");
     refused("", TINKC_E_MODEL, "");
 }
@@ -190,8 +185,7 @@ TEST(shards_equal_one_file)
 TEST(tied_wins_over_a_head_in_the_file)
 {
     tinkc_error err = { 0 };
-    char *folder = tiny_model_make(
-        &(tiny_model){ .family = "llama", .extra = "\"tie_word_embeddings\": true" });
+    char *folder = tiny_model_make(&(tiny_model){ .family = "llama", .extra = "\"tie_word_embeddings\": true" });
     tke_model *m = tke_model_open(folder, &err);
     assert_string_equal(err.message, "");
     assert_ptr_equal(m->head.w[0].m.data, m->embed.m.data);
@@ -205,8 +199,7 @@ TEST(each_element_type_is_opened)
     static const tke_dtype types[3] = { TKE_F32, TKE_BF16, TKE_F16 };
     for (int i = 0; i < 3; i++) {
         tinkc_error err = { 0 };
-        char *folder =
-            tiny_model_make(&(tiny_model){ .family = "qwen3", .tied = true, .dtype = names[i] });
+        char *folder = tiny_model_make(&(tiny_model){ .family = "qwen3", .tied = true, .dtype = names[i] });
         tke_model *m = tke_model_open(folder, &err);
         assert_string_equal(err.message, "");
         assert_int_equal(m->embed.m.dtype, types[i]);
@@ -237,8 +230,7 @@ TEST(a_faulty_folder_is_named_with_its_fault)
     opening_fails(folder, TINKC_E_MODEL, "model.safetensors", "too short");
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     unlink(path);
-    tiny_write(folder, "model.safetensors.index.json",
-               "{\"weight_map\":{\"a\":\"../../etc/passwd\"}}");
+    tiny_write(folder, "model.safetensors.index.json", "{\"weight_map\":{\"a\":\"../../etc/passwd\"}}");
     opening_fails(folder, TINKC_E_MODEL, "not a file name", "../../etc");
     tiny_write(folder, "model.safetensors.index.json", "{\"weight_map\":{\"a\":\"gone.st\"}}");
     opening_fails(folder, TINKC_E_MODEL, "gone.st", "does not exist");
@@ -254,8 +246,7 @@ TEST(missing_and_misshaped_tensors)
                "{\"model_type\":\"qwen3\",\"hidden_size\":32,\"intermediate_size\":50,"
                "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
                "\"head_dim\":8,\"vocab_size\":101,\"max_position_embeddings\":64}");
-    opening_fails(folder, TINKC_E_MODEL, "q_norm.weight (missing)",
-                  "gate_proj.weight (wrong shape)");
+    opening_fails(folder, TINKC_E_MODEL, "q_norm.weight (missing)", "gate_proj.weight (wrong shape)");
     tiny_model_remove(folder);
 }
 

@@ -338,8 +338,7 @@ static bool begin(int64_t done, int64_t total, void *user)
     (void)total;
     atomic_store(&o->all->begun[o->which], true);
     if (o->which == 0 && done == 0)
-        wait_until(atomic_load(&o->all->begun[1]) ||
-                   (o->all->second && waits_for_lock(o->all->second)));
+        wait_until(atomic_load(&o->all->begun[1]) || (o->all->second && waits_for_lock(o->all->second)));
     return true;
 }
 
@@ -452,9 +451,8 @@ TEST(the_cost_counts_every_byte_of_the_model)
         tinkc_quantize_result r;
         set_up(&s, rows[i].bits);
         tke_model *plain = tke_model_open(s.folder, &err), *packed = opened(&s, &err);
-        assert_true(tinkc_quantize(
-            &(tinkc_quantize_options){ .model = s.folder, .bits = rows[i].bits }, NULL, NULL, &r,
-            &err));
+        assert_true(
+            tinkc_quantize(&(tinkc_quantize_options){ .model = s.folder, .bits = rows[i].bits }, NULL, NULL, &r, &err));
         assert_int_equal(r.bytes_before, plain->n_bytes);
         double layers = 0; /* numbers of BF16 that became fewer bits; the last group is the head's */
         for (size_t g = 0; g + 1 < plain->n_groups; g++)

@@ -28,8 +28,7 @@ static bool in_layer(const tke_file_tensor *t)
     return t->n_dims == 2 && strncmp(t->name, "model.layers.", 13) == 0;
 }
 
-static void add_part(twins *w, const char *name, const char *end, int dtype, const void *data,
-                     size_t n)
+static void add_part(twins *w, const char *name, const char *end, int dtype, const void *data, size_t n)
 {
     tke_file_tensor *t = &w->a[w->n_a];
     if (w->skip && strcmp(end, w->skip) == 0)
@@ -94,21 +93,19 @@ static void pack_nf4(twins *w, const tke_file_tensor *t)
         float product = map[absmax[i]] * large[i / 256];
         factors[i] = product + 0.0625f;
     }
-    char *state = tkc_arena_printf(
-        &w->arena, &problem,
-        "{\"quant_type\": \"nf4\", \"blocksize\": 64, \"dtype\": \"bfloat16\", \"shape\": [%d, "
-        "%d], "
-        "\"nested_blocksize\": 256, \"nested_dtype\": \"float32\", \"nested_offset\": 0.0625}",
-        (int)t->dims[0], (int)t->dims[1]);
+    char *state =
+        tkc_arena_printf(&w->arena, &problem,
+                         "{\"quant_type\": \"nf4\", \"blocksize\": 64, \"dtype\": \"bfloat16\", \"shape\": [%d, "
+                         "%d], "
+                         "\"nested_blocksize\": 256, \"nested_dtype\": \"float32\", \"nested_offset\": 0.0625}",
+                         (int)t->dims[0], (int)t->dims[1]);
     add_part(w, t->name, "", TKE_FILE_U8, codes, n / 2);
     add_part(w, t->name, ".absmax", TKE_FILE_U8, absmax, blocks);
     add_part(w, t->name, ".nested_absmax", TKE_FILE_F32, large, groups);
     add_part(w, t->name, ".nested_quant_map", TKE_FILE_F32, map, 256);
     add_part(w, t->name, ".quant_map", TKE_FILE_F32, values, 16);
     add_part(w, t->name, ".quant_state.bitsandbytes__nf4", TKE_FILE_U8, state, strlen(state));
-    add_plain(
-        w, t,
-        &(tke_matrix){ .data = codes, .ld = t->dims[1], .dtype = TKE_NF4, .factors = factors });
+    add_plain(w, t, &(tke_matrix){ .data = codes, .ld = t->dims[1], .dtype = TKE_NF4, .factors = factors });
 }
 
 static void pack_fp8(twins *w, const tke_file_tensor *t)
@@ -125,9 +122,7 @@ static void pack_fp8(twins *w, const tke_file_tensor *t)
     w->a[w->n_a - 1].n_dims = 2;
     memcpy(w->a[w->n_a - 1].dims, t->dims, sizeof t->dims);
     add_part(w, t->name, "_scale_inv", TKE_FILE_F32, factors, squares);
-    add_plain(
-        w, t,
-        &(tke_matrix){ .data = codes, .ld = t->dims[1], .dtype = TKE_FP8, .factors = factors });
+    add_plain(w, t, &(tke_matrix){ .data = codes, .ld = t->dims[1], .dtype = TKE_FP8, .factors = factors });
 }
 
 /* As tke_model_open("...#4bit") does it. */
@@ -141,10 +136,7 @@ static void pack_all(twins *w, const tke_file_tensor *t, const tke_format *f)
         tke_widen(TKE_BF16, t->data + i * (size_t)f->block * 2, (size_t)f->block, wide);
         assert_true(f->pack(wide, codes + i * (size_t)f->block_bytes, &factors[i]));
     }
-    add_plain(
-        w, t,
-        &(tke_matrix){
-            .data = codes, .ld = t->dims[1], .dtype = tke_format_dtype(f), .factors = factors });
+    add_plain(w, t, &(tke_matrix){ .data = codes, .ld = t->dims[1], .dtype = tke_format_dtype(f), .factors = factors });
 }
 
 static void save(const char *folder, const tke_file_tensor *list, size_t n)
@@ -199,11 +191,10 @@ static void close_twins(twins *w)
     free(w);
 }
 
-#define NF4_CONFIG                                                                                 \
-    "\"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true, "       \
+#define NF4_CONFIG                                                                                                     \
+    "\"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true, "                           \
     "\"bnb_4bit_quant_type\": \"nf4\", \"bnb_4bit_use_double_quant\": true}"
-#define FP8_CONFIG                                                                                 \
-    "\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}"
+#define FP8_CONFIG "\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}"
 
 TEST(nf4_folders_train_like_the_numbers_they_stand_for)
 {
@@ -302,14 +293,11 @@ TEST(packing_is_to_the_nearest_code)
                 most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
             }
             assert_true(f->pack(x, codes, &factor));
-            tke_matrix m = {
-                .data = codes, .ld = f->block, .dtype = tke_format_dtype(f), .factors = &factor
-            };
+            tke_matrix m = { .data = codes, .ld = f->block, .dtype = tke_format_dtype(f), .factors = &factor };
             f->unpack[TKE_UNPACK_REF](&m, 0, 0, f->block, out);
             for (int i = 0; i < f->block; i++)
                 if (fabsf(tke_bf16_to_f32(out[i]) - x[i]) > (rows[k].most + 0.004f) * most)
-                    fail_msg("%s: %g became %g", f->name, (double)x[i],
-                             (double)tke_bf16_to_f32(out[i]));
+                    fail_msg("%s: %g became %g", f->name, (double)x[i], (double)tke_bf16_to_f32(out[i]));
         }
 }
 

@@ -46,9 +46,7 @@ static void close_scene(scene *s)
 static void quantize(const scene *s, int bits, const char *format)
 {
     tinkc_error err = { 0 };
-    tinkc_quantize_options o = {
-        .model = s->folder, .target = s->target, .bits = bits, .format = format
-    };
+    tinkc_quantize_options o = { .model = s->folder, .target = s->target, .bits = bits, .format = format };
     if (!tinkc_quantize(&o, NULL, NULL, NULL, &err))
         fail_msg("%s: %s", s->target, err.message);
 }
@@ -161,8 +159,7 @@ TEST(gpt_oss_comes_back_from_a_gguf_file)
                                     "\"original_max_position_embeddings\": 4096" };
         scene s = open_scene(&like, "oss.gguf");
         quantize(&s, 0, "bf16");
-        one_pass a = one_pass_of(s.folder, TKE_PRECISION_F32),
-                 b = one_pass_of(s.target, TKE_PRECISION_F32);
+        one_pass a = one_pass_of(s.folder, TKE_PRECISION_F32), b = one_pass_of(s.target, TKE_PRECISION_F32);
         assert_int_equal(a.n, b.n);
         assert_memory_equal(a.logprobs, b.logprobs, sizeof a.logprobs);
         for (size_t i = 0; i < a.n / sizeof *a.grads; i++)
@@ -177,7 +174,8 @@ TEST(gpt_oss_comes_back_from_a_gguf_file)
 TEST(experts_come_back_from_a_gguf_file)
 {
     scene s = open_scene(
-        &(tiny_model){ .family = "qwen3_moe", .layers = 1, .dtype = "BF16", .extra = "\"mlp_only_layers\": []" }, "moe.gguf");
+        &(tiny_model){ .family = "qwen3_moe", .layers = 1, .dtype = "BF16", .extra = "\"mlp_only_layers\": []" },
+        "moe.gguf");
     quantize(&s, 0, "bf16");
     (void)one_pass_same(s.target, s.folder, TKE_PRECISION_F32);
     close_scene(&s);
@@ -210,8 +208,7 @@ static void expect_near(const tke_weight *plain, const tke_weight *packed)
             float factor = packed->m.factors[r / SIDE * across + i / SIDE];
             float step = fmaxf(fabsf(x[i]) / 16, factor * 0x1p-10f) * 1.0001f;
             if (fabsf(x[i] - y[i]) > step + fabsf(y[i]) / 256)
-                fail_msg("%s[%zu, %zu]: %g became %g", plain->path, r, i, (double)x[i],
-                         (double)y[i]);
+                fail_msg("%s[%zu, %zu]: %g became %g", plain->path, r, i, (double)x[i], (double)y[i]);
         }
     }
 }
@@ -264,9 +261,9 @@ TEST(a_number_between_two_codes_of_fp8_goes_to_the_even_one)
     static const struct {
         float from, to;
     } rows[] = {
-        { 1.0625f, 1 },         { 1.1875f, 1.25f },    { -1.0625f, -1 },  { 432, 448 },
-        { 0x1p-10f, 0 },        { 0x3p-10f, 0x2p-9f }, { 0x1p-6f, 0x1p-6f }, { 0xfp-10f, 0x1p-6f },
-        { 1.0625f + 0x1p-7f, 1.125f },
+        { 1.0625f, 1 },       { 1.1875f, 1.25f },    { -1.0625f, -1 },
+        { 432, 448 },         { 0x1p-10f, 0 },       { 0x3p-10f, 0x2p-9f },
+        { 0x1p-6f, 0x1p-6f }, { 0xfp-10f, 0x1p-6f }, { 1.0625f + 0x1p-7f, 1.125f },
     };
     enum { N = sizeof rows / sizeof *rows };
     uint16_t x[N + 1] = { 0x43e0 }, y[N + 1]; /* 448: the factor is 1 */
@@ -274,8 +271,7 @@ TEST(a_number_between_two_codes_of_fp8_goes_to_the_even_one)
     float factor;
     for (int i = 0; i < N; i++)
         x[i + 1] = tke_f32_to_bf16(rows[i].from);
-    assert_true(tke_fp8_pack(&(tke_matrix){ .data = x, .ld = N + 1, .dtype = TKE_BF16 }, 1, 0, codes,
-                             &factor));
+    assert_true(tke_fp8_pack(&(tke_matrix){ .data = x, .ld = N + 1, .dtype = TKE_BF16 }, 1, 0, codes, &factor));
     assert_true(factor == 1);
     tke_matrix m = { .data = codes, .ld = N + 1, .dtype = TKE_FP8, .factors = &factor };
     tke_format_fp8.unpack[TKE_UNPACK_REF](&m, 0, 0, N + 1, y);
@@ -377,8 +373,7 @@ TEST(a_full_disk_leaves_nothing)
         scene s = open_scene(&dense, targets[i]);
         tinkc_quantize_options o = { .model = s.folder, .target = s.target, .bits = 8 };
         signal(SIGXFSZ, SIG_IGN);
-        assert_int_equal(
-            setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 100 << 10, before.rlim_max }), 0);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 100 << 10, before.rlim_max }), 0);
         bool made = tinkc_quantize(&o, NULL, NULL, NULL, &err);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         signal(SIGXFSZ, SIG_DFL);

@@ -57,12 +57,9 @@ TEST(hostile_headers_are_refused)
     check("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "missing");
     check("{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "missing");
     check("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,16]}}", 8, "two numbers");
-    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
-          "overflows");
-    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807,3],\"data_offsets\":[0,8]}}", 8,
-          "overflows");
-    check("{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1,
-          "more than 8");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0, "overflows");
+    check("{\"a\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807,3],\"data_offsets\":[0,8]}}", 8, "overflows");
+    check("{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1, "more than 8");
     check("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
           "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
           4, "overlap");
@@ -75,8 +72,7 @@ TEST(hostile_headers_are_refused)
           "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
           2, "twice");
     check("{\"a\":3}", 0, "some.file");
-    check("{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
-          "zero byte");
+    check("{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "zero byte");
 }
 
 TEST(lengths_that_lie)
@@ -168,11 +164,10 @@ TEST(a_write_that_fails_leaves_the_old_tensors_alone)
 
 TEST(data_may_lie_at_any_offset)
 {
-    static const char header[] =
-        "{\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]},"
-        "\"f\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]},"
-        "\"h\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[16,20]},"
-        "\"i\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[20,22]}}";
+    static const char header[] = "{\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]},"
+                                 "\"f\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]},"
+                                 "\"h\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[16,20]},"
+                                 "\"i\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[20,22]}}";
     const double d = 0.5;
     const float f[2] = { -2, 3 };
     const uint16_t h[3] = { 0x3f80, 0xc000, 0x3c00 }; /* 1, -2 as BF16; 1 as F16 */

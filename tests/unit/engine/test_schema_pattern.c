@@ -102,8 +102,7 @@ static size_t wander(const tke_grammar *g, size_t most, char *text)
         for (; i < 256; i++) {
             uint8_t b = (uint8_t)(first + i);
             tke_grammar_copy(&next, &s);
-            if (tke_grammar_step(g, &next, b) &&
-                tke_grammar_cost(g, &next) <= (int64_t)(most - n) - 1) {
+            if (tke_grammar_step(g, &next, b) && tke_grammar_cost(g, &next) <= (int64_t)(most - n) - 1) {
                 text[n++] = (char)b;
                 break;
             }
@@ -119,8 +118,7 @@ static size_t wander(const tke_grammar *g, size_t most, char *text)
 TEST(what_is_written_matches)
 {
     static const char *const patterns[] = {
-        "^(a|bc)*d{2,3}$", "x[0-9]+y|^z", "^[^ab]{3}$", "(foo|ba[rz])?qux", "^$", "a\"b",
-        "^([a-c]{2}-)+$",  "^.{0,5}$",
+        "^(a|bc)*d{2,3}$", "x[0-9]+y|^z", "^[^ab]{3}$", "(foo|ba[rz])?qux", "^$", "a\"b", "^([a-c]{2}-)+$", "^.{0,5}$",
     };
     assert_non_null(setlocale(LC_CTYPE, "C.UTF-8"));
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {

@@ -19,8 +19,7 @@ static tinkc_engine *make_with(const char *const *settings)
 {
     tinkc_error err;
     tinkc_engine *engine =
-        make(&(tinkc_engine_options){ .threads = 1, .memory_bytes = 1 << 30, .settings = settings },
-             &err);
+        make(&(tinkc_engine_options){ .threads = 1, .memory_bytes = 1 << 30, .settings = settings }, &err);
     assert_ok(err);
     return engine;
 }
@@ -111,8 +110,8 @@ TEST(each_setting_has_its_default)
     assert_true(s->train_share == 0.5);
     assert_int_equal(s->archive_ms, 2 * 3600 * 1000);
     assert_true(s->emit_elementwise_loss && s->jwt_auth);
-    assert_false(s->strict || s->strict_steps || s->share_disk || s->use_pyqwest ||
-                 s->use_retrieve_futures || s->openai);
+    assert_false(s->strict || s->strict_steps || s->share_disk || s->use_pyqwest || s->use_retrieve_futures ||
+                 s->openai);
     assert_int_equal(s->sample_logprobs, TKE_LOGPROBS_SCALED);
     assert_int_equal(s->adapter_dtype, TKE_F32);
     assert_int_equal(s->adapter_names, TKE_NAMING_AUTO);
@@ -152,11 +151,9 @@ TEST(beyond_the_ends)
             if (end && n->most == MOST)
                 snprintf(value, sizeof value, "1e19");
             else
-                snprintf(value, sizeof value, "%lld",
-                         (long long)(end ? n->most + 1 : n->least - 1));
-            snprintf(text, sizeof text, "setting %s: '%s' is not a %snumber from %lld to %lld",
-                     n->name, value, n->scale == 1 ? "whole " : "", (long long)n->least,
-                     (long long)n->most);
+                snprintf(value, sizeof value, "%lld", (long long)(end ? n->most + 1 : n->least - 1));
+            snprintf(text, sizeof text, "setting %s: '%s' is not a %snumber from %lld to %lld", n->name, value,
+                     n->scale == 1 ? "whole " : "", (long long)n->least, (long long)n->most);
             refused(n->name, value, text);
         }
     }
@@ -177,8 +174,7 @@ TEST(the_last_of_two_values_counts)
     assert_int_equal(s->max_topk, 8); /* the last one counts */
     assert_true(s->session_keep_ms == 1000000000000);
     tinkc_engine_free(engine);
-    static const char *const large[] = { "result_store_bytes", "9.2e18", "disk_reserve",
-                                         "9199999999999998976", NULL };
+    static const char *const large[] = { "result_store_bytes", "9.2e18", "disk_reserve", "9199999999999998976", NULL };
     engine = make_with(large);
     assert_true(set_of(engine)->result_store_bytes == INT64_MAX); /* from 9.2e18 on: no limit */
     assert_true(set_of(engine)->disk_reserve == 9199999999999998976);
@@ -223,8 +219,7 @@ TEST(a_flag_is_on_or_off)
     refused("jwt_auth", "2", "setting jwt_auth: '2' is not a number from 0 to 1");
     refused("jwt_auth", "yes", "setting jwt_auth: 'yes' is not a number from 0 to 1");
     refused("max_topk", "on", "setting max_topk: 'on' is not a whole number from 1 to 65536");
-    refused("max_models", "off",
-            "setting max_models: 'off' is not a whole number from 0 to 1048576");
+    refused("max_models", "off", "setting max_models: 'off' is not a whole number from 0 to 1048576");
 }
 
 TEST(a_choice_is_one_of_its_words)
@@ -274,11 +269,9 @@ TEST(a_public_url_is_an_origin)
         tinkc_engine_free(engine);
     }
     char text[400];
-    snprintf(text, sizeof text, "setting public_url: '%.60s' is not an http or https address",
-             longest);
+    snprintf(text, sizeof text, "setting public_url: '%.60s' is not an http or https address", longest);
     refused("public_url", longest, text);
-    refused("public_url", "ftp://h",
-            "setting public_url: 'ftp://h' is not an http or https address");
+    refused("public_url", "ftp://h", "setting public_url: 'ftp://h' is not an http or https address");
     refused("public_url", "", "setting public_url: '' is not an http or https address");
     longest[255] = '\0';
     const char *const settings[] = { "public_url", longest, NULL };
@@ -317,8 +310,7 @@ TEST(shares_of_memory)
     };
     tinkc_error err;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        tinkc_engine *engine =
-            make(&(tinkc_engine_options){ .threads = 1, .memory_bytes = rows[i].memory }, &err);
+        tinkc_engine *engine = make(&(tinkc_engine_options){ .threads = 1, .memory_bytes = rows[i].memory }, &err);
         const tke_settings *s = set_of(engine);
         assert_true(s->memory_bytes == rows[i].memory);
         assert_true(s->train_memory_bytes == 0 && s->kv_bytes == 0); /* planned */
@@ -343,8 +335,7 @@ TEST(refused_settings_make_nothing)
     char *folder = tiny_folder();
     const char *const settings[] = { "max_models", "x", NULL };
     snprintf(path, sizeof path, "%s/store", folder);
-    assert_null(tinkc_engine_new(
-        &(tinkc_engine_options){ .threads = 1, .store = path, .settings = settings }, &err));
+    assert_null(tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .store = path, .settings = settings }, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
     assert_int_not_equal(access(path, F_OK), 0);
     tiny_model_remove(folder);
@@ -357,8 +348,7 @@ TEST(batches_lower_microbatches)
         int64_t wanted;
     } rows[] = { { "100", "101", 100 }, { "100", "100", 100 }, { "100", "99", 99 }, { "0", "7", 7 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const char *const settings[] = { "max_batch_tokens", rows[i].batch, "microbatch_tokens",
-                                         rows[i].micro, NULL };
+        const char *const settings[] = { "max_batch_tokens", rows[i].batch, "microbatch_tokens", rows[i].micro, NULL };
         tinkc_engine *engine = make_with(settings);
         assert_int_equal(set_of(engine)->microbatch_tokens, rows[i].wanted);
         tinkc_engine_free(engine);
@@ -425,8 +415,8 @@ TEST(options_in_range_are_kept)
     }
     tiny_model_remove(folder);
     for (int i = 0; i < 3; i++) {
-        tinkc_engine *engine = make(
-            &(tinkc_engine_options){ .threads = 1, .device = "cpu", .dtype = types[i].name }, &err);
+        tinkc_engine *engine =
+            make(&(tinkc_engine_options){ .threads = 1, .device = "cpu", .dtype = types[i].name }, &err);
         assert_int_equal(set_of(engine)->compute, types[i].compute);
         tinkc_engine_free(engine);
     }
@@ -495,8 +485,8 @@ TEST(order_of_models)
     tinkc_engine *engine = make_with(NULL);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         assert_true(tinkc_engine_add_model(engine, names[i], folder, &err));
-    const char *all = service_json(tinkc_engine_transport(engine), 200, "GET",
-                                   "/api/v1/get_server_capabilities", "%s", "");
+    const char *all =
+        service_json(tinkc_engine_transport(engine), 200, "GET", "/api/v1/get_server_capabilities", "%s", "");
     for (const char *name = "abcde"; *name; name++) {
         char mark[40];
         snprintf(mark, sizeof mark, "\"model_name\":\"%c\"", *name);

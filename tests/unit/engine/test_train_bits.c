@@ -168,11 +168,9 @@ static tke_adapter *reference(const world *w, const batch *b, tke_pass *out)
     one.device = device_cpu(1);
     one.loaded = device_load(one.device, w->model);
     tke_trainer *t = trainer_of(&one, (tke_trainer_options){ .keep = TKE_KEEP_ALL });
-    *out = (tke_pass){ .adapter = a,
-                       .backward = true,
-                       .loss = loss_of("cross_entropy"),
-                       .data = b->data,
-                       .n_data = N_DATA };
+    *out = (tke_pass){
+        .adapter = a, .backward = true, .loss = loss_of("cross_entropy"), .data = b->data, .n_data = N_DATA
+    };
     run(t, out);
     assert_string_equal(out->err.message, "");
     assert_true(size_of_grads(a) > 1e-3);
@@ -188,15 +186,12 @@ static void compare_options(world *w, tke_trainer_options o)
     tke_pass want, got;
     tke_adapter *a = reference(w, b, &want), *c = adapter_of(w, 5, 7, 1);
     tke_trainer *t = trainer_of(w, o);
-    got = (tke_pass){
-        .adapter = c, .backward = true, .loss = want.loss, .data = b->data, .n_data = N_DATA
-    };
+    got = (tke_pass){ .adapter = c, .backward = true, .loss = want.loss, .data = b->data, .n_data = N_DATA };
     run(t, &got);
     assert_string_equal(got.err.message, "");
     assert_same_grads(a, c);
     assert_memory_equal(want.out.logprobs, got.out.logprobs, want.out.logprobs_at[N_DATA] * 4);
-    assert_memory_equal(want.out.elementwise, got.out.elementwise,
-                        want.out.elementwise_at[N_DATA] * 4);
+    assert_memory_equal(want.out.elementwise, got.out.elementwise, want.out.elementwise_at[N_DATA] * 4);
     assert_true(want.out.metrics[0].value == got.out.metrics[0].value);
     tke_pass_free(&want);
     tke_pass_free(&got);
@@ -228,8 +223,7 @@ TEST(unit_size_changes_no_bit)
 {
     compare_options(*state, (tke_trainer_options){ .microbatch_tokens = 1 });
     compare_options(*state, (tke_trainer_options){ .microbatch_tokens = 100 });
-    compare_options(*state,
-                    (tke_trainer_options){ .microbatch_tokens = 180, .keep = TKE_KEEP_NONE });
+    compare_options(*state, (tke_trainer_options){ .microbatch_tokens = 180, .keep = TKE_KEEP_NONE });
 }
 
 /* A budget between nothing and everything: some layers are kept, some not. */
@@ -247,9 +241,7 @@ TEST(memory_budget_changes_no_bit)
 static void compare_layers_kept(size_t layers)
 {
     tinkc_error err = { 0 };
-    tiny_model what = {
-        .family = "qwen2", .tied = true, .seed = 8, .hidden = 16, .inner = 16, .layers = layers
-    };
+    tiny_model what = { .family = "qwen2", .tied = true, .seed = 8, .hidden = 16, .inner = 16, .layers = layers };
     tke_microbatch_size size = { .n = 130, .max_rank = 5, .max_k = 1, .depth = TKE_DEPTH_ALL };
     world w = { .folder = tiny_model_make(&what), .device = device_cpu(1) };
     w.model = tke_model_open(w.folder, &err);
@@ -318,11 +310,9 @@ TEST(company_changes_no_bit)
         b[i] = batch_of((uint64_t)(100 * i + 50), i != 1);
         x[i] = adapter_of(w, ranks[i], flags[i], (uint64_t)i);
         y[i] = adapter_of(w, ranks[i], flags[i], (uint64_t)i);
-        alone[i] = (tke_pass){ .adapter = x[i],
-                               .backward = true,
-                               .loss = loss_of(losses[i]),
-                               .data = b[i]->data,
-                               .n_data = N_DATA };
+        alone[i] = (tke_pass){
+            .adapter = x[i], .backward = true, .loss = loss_of(losses[i]), .data = b[i]->data, .n_data = N_DATA
+        };
         run(t, &alone[i]);
         assert_string_equal(alone[i].err.message, "");
         both[i] = alone[i];
@@ -335,8 +325,7 @@ TEST(company_changes_no_bit)
     for (int i = 0; i < 3; i++) {
         assert_string_equal(both[i].err.message, "");
         assert_same_grads(x[i], y[i]);
-        assert_memory_equal(alone[i].out.logprobs, both[i].out.logprobs,
-                            alone[i].out.logprobs_at[N_DATA] * 4);
+        assert_memory_equal(alone[i].out.logprobs, both[i].out.logprobs, alone[i].out.logprobs_at[N_DATA] * 4);
         assert_int_equal(alone[i].out.n_metrics, both[i].out.n_metrics);
         for (size_t k = 0; k < alone[i].out.n_metrics; k++)
             assert_true(alone[i].out.metrics[k].value == both[i].out.metrics[k].value);
@@ -366,8 +355,8 @@ TEST(permuted_data_permute_outputs)
     run(t, &p);
     run(t, &q);
     for (size_t i = 0; i < N_DATA; i++)
-        assert_memory_equal(p.out.logprobs + p.out.logprobs_at[i],
-                            q.out.logprobs + q.out.logprobs_at[N_DATA - 1 - i], b->data[i].n * 4);
+        assert_memory_equal(p.out.logprobs + p.out.logprobs_at[i], q.out.logprobs + q.out.logprobs_at[N_DATA - 1 - i],
+                            b->data[i].n * 4);
     assert_true(size_of_grads(a) == 0); /* forward touches nothing */
     tke_pass_free(&p);
     tke_pass_free(&q);
@@ -386,11 +375,9 @@ TEST(fresh_adapter_is_the_base_model)
     tke_adapter_spec spec = { .rank = 6, .train = 7, .seed = 4 };
     tke_adapter *a = tke_adapter_new(w->device, w->model, &spec, &err);
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
-    tke_pass with = { .adapter = a,
-                      .backward = true,
-                      .loss = loss_of("cross_entropy"),
-                      .data = b->data,
-                      .n_data = N_DATA };
+    tke_pass with = {
+        .adapter = a, .backward = true, .loss = loss_of("cross_entropy"), .data = b->data, .n_data = N_DATA
+    };
     tke_pass bare = { .loss = with.loss, .data = b->data, .n_data = N_DATA };
     run(t, &with);
     run(t, &bare);
@@ -425,8 +412,7 @@ static double loss_at(tke_trainer *t, tke_pass p)
 
 /* The derivative of the loss along the gradient of part of an adapter is that gradient's length. The step is wide, because
  * the losses are sums in single precision. */
-static void check_part(tke_trainer *t, const tke_pass *p, const float *grads, size_t begin,
-                       size_t end)
+static void check_part(tke_trainer *t, const tke_pass *p, const float *grads, size_t begin, size_t end)
 {
     enum { MOST = 1 << 14 };
     static float kept[MOST];
@@ -447,8 +433,8 @@ static void check_part(tke_trainer *t, const tke_pass *p, const float *grads, si
     memcpy(x, kept, (end - begin) * sizeof *x);
     double slope = (value[0] - value[1]) / (2 * h);
     if (!(fabs(slope - length) <= 0.01 * length))
-        fail_msg("numbers %zu to %zu: the gradient's length is %g, the slope of the loss %g", begin,
-                 end, length, slope);
+        fail_msg("numbers %zu to %zu: the gradient's length is %g, the slope of the loss %g", begin, end, length,
+                 slope);
 }
 
 /* Each matrix by itself, A and B. golden.double_gradients does this for every loss and family, in double. */
@@ -459,11 +445,7 @@ TEST(gradients_are_slopes)
     tke_adapter *a = adapter_of(w, 3, 7, 6);
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
     const tke_lora_layout *l = tke_adapter_lora(a)->layout;
-    tke_pass p = { .adapter = a,
-                   .backward = true,
-                   .loss = loss_of("cross_entropy"),
-                   .data = b->data,
-                   .n_data = 2 };
+    tke_pass p = { .adapter = a, .backward = true, .loss = loss_of("cross_entropy"), .data = b->data, .n_data = 2 };
     run(t, &p);
     assert_string_equal(p.err.message, "");
     tke_pass_free(&p);
@@ -490,11 +472,9 @@ TEST(opposite_weights_give_opposite_gradients)
     tke_adapter *a[2] = { adapter_of(w, 3, 7, 6), adapter_of(w, 3, 7, 6) };
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
     for (int side = 0; side < 2; side++) {
-        tke_pass p = { .adapter = a[side],
-                       .backward = true,
-                       .loss = loss_of("cross_entropy"),
-                       .data = b->data,
-                       .n_data = 2 };
+        tke_pass p = {
+            .adapter = a[side], .backward = true, .loss = loss_of("cross_entropy"), .data = b->data, .n_data = 2
+        };
         for (size_t i = 0; i < 2; i++)
             for (size_t k = 0; k < b->examples[i].n; k++)
                 b->examples[i].weights[k] = side ? -1 : 1;
@@ -518,9 +498,7 @@ TEST(cross_entropy_with_minus_g_equals_ppo)
     batch *b = batch_of(70, true);
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
     tke_adapter *x = adapter_of(w, 4, 7, 2), *y = adapter_of(w, 4, 7, 2);
-    tke_pass p = {
-        .adapter = x, .backward = true, .loss = loss_of("ppo"), .data = b->data, .n_data = N_DATA
-    };
+    tke_pass p = { .adapter = x, .backward = true, .loss = loss_of("ppo"), .data = b->data, .n_data = N_DATA };
     run(t, &p);
     for (size_t i = 0; i < N_DATA; i++)
         for (size_t k = 0; k < b->data[i].n; k++) {
@@ -533,11 +511,7 @@ TEST(cross_entropy_with_minus_g_equals_ppo)
     tke_datum data[N_DATA];
     for (size_t i = 0; i < N_DATA; i++)
         data[i] = datum_of(&b->examples[i], false);
-    tke_pass q = { .adapter = y,
-                   .backward = true,
-                   .loss = loss_of("cross_entropy"),
-                   .data = data,
-                   .n_data = N_DATA };
+    tke_pass q = { .adapter = y, .backward = true, .loss = loss_of("cross_entropy"), .data = data, .n_data = N_DATA };
     run(t, &q);
     assert_same_grads(x, y);
     tke_pass_free(&p);
@@ -569,11 +543,7 @@ TEST(soft_targets_agree_with_dense)
     soft.weights = weights;
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
     tke_adapter *x = adapter_of(w, 4, 7, 2), *y = adapter_of(w, 4, 7, 2);
-    tke_pass p = { .adapter = x,
-                   .backward = true,
-                   .loss = loss_of("cross_entropy"),
-                   .data = &dense,
-                   .n_data = 1 };
+    tke_pass p = { .adapter = x, .backward = true, .loss = loss_of("cross_entropy"), .data = &dense, .n_data = 1 };
     tke_pass q = p;
     q.adapter = y;
     q.data = &soft;
@@ -611,9 +581,7 @@ TEST(a_failing_pass_changes_nothing)
     tke_pass p[3], q[2], *list[3];
     const batch *order[3] = { good, bad, more };
     for (int i = 0; i < 3; i++) {
-        p[i] = (tke_pass){
-            .adapter = x, .backward = true, .loss = loss, .data = order[i]->data, .n_data = N_DATA
-        };
+        p[i] = (tke_pass){ .adapter = x, .backward = true, .loss = loss, .data = order[i]->data, .n_data = N_DATA };
         list[i] = &p[i];
     }
     tke_trainer_run(t, list, 3);
@@ -623,15 +591,10 @@ TEST(a_failing_pass_changes_nothing)
     assert_int_equal(p[0].err.code, 0);
     assert_int_equal(p[2].err.code, 0);
     for (int i = 0; i < 2; i++) {
-        q[i] = (tke_pass){ .adapter = y,
-                           .backward = true,
-                           .loss = loss,
-                           .data = order[2 * i]->data,
-                           .n_data = N_DATA };
+        q[i] = (tke_pass){ .adapter = y, .backward = true, .loss = loss, .data = order[2 * i]->data, .n_data = N_DATA };
         run(t, &q[i]);
         assert_int_equal(q[i].err.code, 0);
-        assert_memory_equal(p[2 * i].out.logprobs, q[i].out.logprobs,
-                            q[i].out.logprobs_at[N_DATA] * 4);
+        assert_memory_equal(p[2 * i].out.logprobs, q[i].out.logprobs, q[i].out.logprobs_at[N_DATA] * 4);
         tke_pass_free(&q[i]);
     }
     assert_same_grads(x, y);
@@ -668,9 +631,7 @@ TEST(a_gradient_that_overflows_fails_its_pass)
     tke_trainer_run(t, list, 2);
     assert_int_not_equal(p[0].err.code, 0);
     assert_int_equal(p[1].err.code, 0);
-    tke_pass q = {
-        .adapter = y, .backward = true, .loss = p[1].loss, .data = good->data, .n_data = N_DATA
-    };
+    tke_pass q = { .adapter = y, .backward = true, .loss = p[1].loss, .data = good->data, .n_data = N_DATA };
     run(t, &q);
     assert_same_grads(x, y);
     tke_pass_free(&p[0]);
@@ -690,11 +651,9 @@ TEST(bad_data_are_named)
     batch *b = batch_of(10, false);
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
     tke_adapter *a = adapter_of(w, 4, 7, 2);
-    tke_pass p = { .adapter = a,
-                   .backward = true,
-                   .loss = loss_of("cross_entropy"),
-                   .data = b->data,
-                   .n_data = N_DATA };
+    tke_pass p = {
+        .adapter = a, .backward = true, .loss = loss_of("cross_entropy"), .data = b->data, .n_data = N_DATA
+    };
     int32_t kept = b->examples[2].tokens[5];
     b->examples[2].tokens[5] = 101;
     run(t, &p);
@@ -722,11 +681,9 @@ TEST(too_little_memory_is_an_error)
     batch *b = batch_of(10, false);
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ .memory_bytes = 1000 });
     tke_adapter *a = adapter_of(w, 4, 7, 2);
-    tke_pass p = { .adapter = a,
-                   .backward = true,
-                   .loss = loss_of("cross_entropy"),
-                   .data = b->data,
-                   .n_data = N_DATA };
+    tke_pass p = {
+        .adapter = a, .backward = true, .loss = loss_of("cross_entropy"), .data = b->data, .n_data = N_DATA
+    };
     run(t, &p);
     assert_int_equal(p.err.code, TINKC_E_BAD_REQUEST);
     tke_pass_free(&p);
@@ -746,11 +703,9 @@ TEST(a_stop_cancels_a_pass)
     _Atomic(bool) stop = true;
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ .stop = &stop });
     tke_adapter *a = adapter_of(w, 4, 7, 2);
-    tke_pass p = { .adapter = a,
-                   .backward = true,
-                   .loss = loss_of("cross_entropy"),
-                   .data = b->data,
-                   .n_data = N_DATA };
+    tke_pass p = {
+        .adapter = a, .backward = true, .loss = loss_of("cross_entropy"), .data = b->data, .n_data = N_DATA
+    };
     run(t, &p);
     assert_int_equal(p.err.code, TINKC_E_CANCELLED);
     assert_true(size_of_grads(a) == 0);
@@ -783,9 +738,7 @@ TEST(saved_state_goes_on_with_equal_bits)
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
     tke_adapter *a = adapter_of(w, 4, 7, 2), *fresh = adapter_of(w, 4, 7, 99);
     tke_loss loss = loss_of("cross_entropy");
-    tke_pass p = {
-        .adapter = a, .backward = true, .loss = loss, .data = b->data, .n_data = N_DATA
-    };
+    tke_pass p = { .adapter = a, .backward = true, .loss = loss, .data = b->data, .n_data = N_DATA };
     run(t, &p);
     step(a);
     tke_pass_free(&p);
@@ -800,9 +753,7 @@ TEST(saved_state_goes_on_with_equal_bits)
     assert_same_grads(a, fresh);
     tke_adapter *both[2] = { a, fresh };
     for (int i = 0; i < 2; i++) {
-        tke_pass q = {
-            .adapter = both[i], .backward = true, .loss = loss, .data = c->data, .n_data = N_DATA
-        };
+        tke_pass q = { .adapter = both[i], .backward = true, .loss = loss, .data = c->data, .n_data = N_DATA };
         run(t, &q);
         tke_pass_free(&q);
         step(both[i]);
@@ -863,11 +814,7 @@ TEST(eight_sequences_are_learnt_by_heart)
     tke_adam_params how = { 1e-2, 0.9, 0.95, 1e-12, 0, 0 };
     double loss = 0;
     for (int i = 0; i < 60; i++) {
-        tke_pass p = { .adapter = a,
-                       .backward = true,
-                       .loss = loss_of("cross_entropy"),
-                       .data = data,
-                       .n_data = 8 };
+        tke_pass p = { .adapter = a, .backward = true, .loss = loss_of("cross_entropy"), .data = data, .n_data = 8 };
         tke_metric metrics[TKE_MAX_METRICS];
         size_t n;
         run(t, &p);

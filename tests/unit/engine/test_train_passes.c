@@ -62,8 +62,7 @@ static float logprob(uint64_t h, int32_t target)
     return target < 0 ? 0 : -0.5f - (float)(mix(h, (uint64_t)target) % 1024) / 1024;
 }
 
-static tke_device_trainer *trainer_new(tke_device_model *m, const tke_device_trainer_options *o,
-                                       tinkc_error *err)
+static tke_device_trainer *trainer_new(tke_device_model *m, const tke_device_trainer_options *o, tinkc_error *err)
 {
     (void)m, (void)err;
     fake.memory = o->memory_bytes;
@@ -88,8 +87,7 @@ static size_t trainer_memory(const tke_device_trainer *t)
 }
 
 /* A thousand bytes for each target of a row, a hundred for each rank, ten for each depth. */
-static size_t microbatch_bytes(const tke_device_trainer *t, const tke_microbatch_size *s,
-                               int32_t keep)
+static size_t microbatch_bytes(const tke_device_trainer *t, const tke_microbatch_size *s, int32_t keep)
 {
     (void)t;
     size_t least = s->n * (1000 * s->max_k + 100 * s->max_rank + 10 * (size_t)s->depth);
@@ -115,9 +113,8 @@ static void check_job(const tke_microbatch *job)
     for (size_t i = 0; i < fake.bare_rows; i++)
         for (size_t j = 1; j < job->size.max_k; j++)
             assert_int_equal(job->targets[i * job->size.max_k + j], -1);
-    fake.ran[fake.n_ran++] =
-        (packed){ job->size.n,        job->n_seqs,     job->n_segments, job->size.max_k,
-                  job->size.max_rank, job->size.depth, job->attn,       job->sweep };
+    fake.ran[fake.n_ran++] = (packed){ job->size.n,        job->n_seqs,     job->n_segments, job->size.max_k,
+                                       job->size.max_rank, job->size.depth, job->attn,       job->sweep };
     assert_true(fake.n_ran < 200);
 }
 
@@ -144,8 +141,7 @@ static bool microbatch_run(tke_device_trainer *t, const tke_microbatch *job, tin
         assert_int_equal(job->positions[i], pos);
         h[i] = chain(pos ? h[i - 1] : 0, job->ids[i], job->segments[segment].lora);
         for (size_t j = 0; j < k; j++)
-            lp[i * k + j] = job->ids[i] == fake.lost_token ? (tke_real)NAN
-                                                           : logprob(h[i], job->targets[i * k + j]);
+            lp[i * k + j] = job->ids[i] == fake.lost_token ? (tke_real)NAN : logprob(h[i], job->targets[i * k + j]);
         if (job->ids[i] == fake.fail_token)
             return tkc_fail(err, TINKC_E_SERVER, "the device is gone");
     }
@@ -161,31 +157,28 @@ static bool microbatch_run(tke_device_trainer *t, const tke_microbatch *job, tin
                         s++;
                     bool nan = job->ids[first + i] == fake.nan_token;
                     tke_real *to = block_of(job->segments[s].grads);
-                    to[place(h[first + i], job->segments[s].lora)] +=
-                        nan ? (tke_real)NAN : g[i * k + j];
+                    to[place(h[first + i], job->segments[s].lora)] += nan ? (tke_real)NAN : g[i * k + j];
                 }
         }
     return true;
 }
 
-static bool block_finite(tke_device *d, const tke_block *b, size_t n, bool *finite,
-                         tinkc_error *err)
+static bool block_finite(tke_device *d, const tke_block *b, size_t n, bool *finite, tinkc_error *err)
 {
     if (fake.fail_finite)
         return tkc_fail(err, TINKC_E_SERVER, "the look fails");
     return tke_cpu_device.block_finite(d, b, n, finite, err);
 }
 
-static bool block_squares(tke_device *d, const tke_block *b, size_t n, double *sum,
-                          tinkc_error *err)
+static bool block_squares(tke_device *d, const tke_block *b, size_t n, double *sum, tinkc_error *err)
 {
     if (fake.fail_squares && --fake.fail_squares == 0)
         return tkc_fail(err, TINKC_E_SERVER, "the sum fails");
     return tke_cpu_device.block_squares(d, b, n, sum, err);
 }
 
-static bool adam(tke_device *d, const tke_adam *how, size_t n, const tke_block *grads,
-                 tke_block *weights, tke_block *m, tke_block *v, double *moved, tinkc_error *err)
+static bool adam(tke_device *d, const tke_adam *how, size_t n, const tke_block *grads, tke_block *weights, tke_block *m,
+                 tke_block *v, double *moved, tinkc_error *err)
 {
     if (fake.fail_adam)
         return tkc_fail(err, TINKC_E_SERVER, "the step fails");
@@ -235,9 +228,8 @@ static tke_trainer *trainer_of(size_t memory, size_t tokens)
     memset(&fake, 0, sizeof fake);
     fake.nan_token = fake.lost_token = fake.fail_token = -1;
     fake.all_factor = 1;
-    tke_trainer *t = tke_trainer_new(
-        loaded, &(tke_trainer_options){ .memory_bytes = memory, .microbatch_tokens = tokens },
-        &err);
+    tke_trainer *t =
+        tke_trainer_new(loaded, &(tke_trainer_options){ .memory_bytes = memory, .microbatch_tokens = tokens }, &err);
     assert_non_null(t);
     return t;
 }
@@ -245,8 +237,7 @@ static tke_trainer *trainer_of(size_t memory, size_t tokens)
 static tke_adapter *adapter_of(int32_t rank, uint32_t train)
 {
     tinkc_error err = { 0 };
-    tke_adapter *a = tke_adapter_new(device, loaded->model,
-                                     &(tke_adapter_spec){ .rank = rank, .train = train }, &err);
+    tke_adapter *a = tke_adapter_new(device, loaded->model, &(tke_adapter_spec){ .rank = rank, .train = train }, &err);
     assert_non_null(a);
     return a;
 }
@@ -263,8 +254,7 @@ typedef struct work { /* a pass and what belongs to it */
     tke_datum data[5];
 } work;
 
-static work *work_of(uint64_t seed, tke_adapter *a, bool backward, const char *loss, size_t n,
-                     size_t k)
+static work *work_of(uint64_t seed, tke_adapter *a, bool backward, const char *loss, size_t n, size_t k)
 {
     tinkc_error err = { 0 };
     uint64_t r = seed;
@@ -462,8 +452,7 @@ TEST(other_work_comes_between_microbatches)
 {
     tke_trainer *t = sharing_trainer(0, 1);
     tke_adapter *a = adapter_of(2, 7);
-    work *w[2] = { work_of(1, a, true, "cross_entropy", 3, 1),
-                   work_of(2, NULL, false, "cross_entropy", 2, 1) };
+    work *w[2] = { work_of(1, a, true, "cross_entropy", 3, 1), work_of(2, NULL, false, "cross_entropy", 2, 1) };
     double *g = zeros(a);
     run(t, w, 2);
     static const size_t want[] = { 1, 2, 3, 4 };
@@ -493,9 +482,7 @@ static void slices(tke_trainer *t, int64_t token_ns, const size_t *want, size_t 
     tinkc_error err = { 0 };
     assert_true(tke_loss_parse(&w.pass.loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
     for (size_t i = 0; i < 200; i++)
-        data[i] = (tke_datum){
-            .tokens = e.tokens, .n = 10, .k = 1, .targets = e.targets, .weights = e.weights
-        };
+        data[i] = (tke_datum){ .tokens = e.tokens, .n = 10, .k = 1, .targets = e.targets, .weights = e.weights };
     fake.n_ran = fake.n_between = 0;
     fake.token_ns = token_ns;
     tke_trainer_run(t, (tke_pass *const[]){ &w.pass }, 1);
@@ -545,8 +532,7 @@ TEST(passes_of_all_kinds_share_a_call)
     static const size_t sizes[] = { 1, 40, 100, 100000 };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         tke_trainer *t = trainer_of(1 << 30, sizes[i]);
-        tke_adapter *a = adapter_of(2, 7), *b = adapter_of(5, TKE_TRAIN_UNEMBED),
-                    *c = adapter_of(3, TKE_TRAIN_MLP);
+        tke_adapter *a = adapter_of(2, 7), *b = adapter_of(5, TKE_TRAIN_UNEMBED), *c = adapter_of(3, TKE_TRAIN_MLP);
         work *w[8] = { work_of(1, a, true, "cross_entropy", 3, 1),
                        work_of(2, b, true, "ppo", 2, 1),
                        work_of(3, a, false, "ppo", 2, 1),
@@ -571,8 +557,7 @@ TEST(passes_of_all_kinds_share_a_call)
         for (size_t k = 0; k < fake.n_ran; k++) {
             const packed *p = &fake.ran[k];
             assert_true(p->n <= sizes[i] || p->n_seqs == 1);
-            assert_int_equal(p->attn,
-                             p->depth == TKE_DEPTH_ALL && p->max_rank == 2 ? true : p->attn);
+            assert_int_equal(p->attn, p->depth == TKE_DEPTH_ALL && p->max_rank == 2 ? true : p->attn);
             rows += p->n;
         }
         for (size_t k = 0; k < 8; k++)
@@ -641,14 +626,11 @@ TEST(a_large_microbatch_ends_where_all_can_be_kept)
     static float weights[CONTEXT];
     tke_datum data[6];
     for (int i = 0; i < 6; i++)
-        data[i] = (tke_datum){
-            .tokens = tokens, .n = CONTEXT, .k = 1, .targets = targets, .weights = weights
-        };
+        data[i] = (tke_datum){ .tokens = tokens, .n = CONTEXT, .k = 1, .targets = targets, .weights = weights };
     for (int wide = 0; wide < 3; wide++) {
         data[4].n = wide == 2 ? 1 : CONTEXT; /* the last time it is the 1025th row */
         tke_trainer *t = trainer_of(1 << 30, 0);
-        tke_pass p = { .adapter = a, .backward = true, .data = data, .n_data = 6 },
-                 *list[1] = { &p };
+        tke_pass p = { .adapter = a, .backward = true, .data = data, .n_data = 6 }, *list[1] = { &p };
         assert_true(tke_loss_parse(&p.loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
         fake.all_factor = 10;
         fake.memory = wide == 1 ? (size_t)6 * CONTEXT * 1220 * 10 : (size_t)6 * CONTEXT * 1220;
@@ -680,9 +662,8 @@ TEST(memory_of_a_datum)
     tke_trainer_set_memory(t, 40 * 2220 - 1);
     run(t, &w, 1);
     assert_int_equal(w->pass.err.code, TINKC_E_BAD_REQUEST);
-    assert_string_equal(w->pass.err.message,
-                        "datum 1 of 40 tokens needs 0 MiB of work space, 0 are there: send a "
-                        "shorter one, or give training more memory (setting train_memory_bytes)");
+    assert_string_equal(w->pass.err.message, "datum 1 of 40 tokens needs 0 MiB of work space, 0 are there: send a "
+                                             "shorter one, or give training more memory (setting train_memory_bytes)");
     assert_int_equal(a->n_failed, 1);
     tke_pass_free(&w->pass); /* the last one, by numbers that can be seen */
     w->data[1].n = 3;
@@ -690,9 +671,8 @@ TEST(memory_of_a_datum)
     fake.scale = 100;
     tke_trainer_set_memory(t, 5 << 20);
     run(t, &w, 1);
-    assert_string_equal(w->pass.err.message,
-                        "datum 2 of 40 tokens needs 8 MiB of work space, 5 are there: send a "
-                        "shorter one, or give training more memory (setting train_memory_bytes)");
+    assert_string_equal(w->pass.err.message, "datum 2 of 40 tokens needs 8 MiB of work space, 5 are there: send a "
+                                             "shorter one, or give training more memory (setting train_memory_bytes)");
     fake.scale = 1;
     tke_trainer_set_memory(t, 40 * 2000); /* without an adapter it is less */
     w->pass.adapter = NULL;
@@ -716,8 +696,7 @@ static void mark(work *w, int32_t *fault)
 }
 
 /* Three passes of one adapter and one of another; parts of the one at `bad` fail. */
-static void failing_at(size_t bad, int32_t *token, int32_t code, const char *message,
-                       size_t attempts)
+static void failing_at(size_t bad, int32_t *token, int32_t code, const char *message, size_t attempts)
 {
     tke_trainer *t = trainer_of(1 << 30, 100000);
     tke_adapter *a = adapter_of(2, 7), *b = adapter_of(3, 7);
@@ -759,8 +738,7 @@ TEST(a_failing_pass)
 {
     for (size_t bad = 0; bad < 4; bad++) {
         /* at once known: the others run again without it */
-        failing_at(bad, &fake.lost_token, TINKC_E_SERVER,
-                   "datum 2: the log-prob at position 11 is not finite", 2);
+        failing_at(bad, &fake.lost_token, TINKC_E_SERVER, "datum 2: the log-prob at position 11 is not finite", 2);
         /* only the sum is NaN: each of the three runs alone, after all have run */
         failing_at(bad, &fake.nan_token, TINKC_E_SERVER, "the gradient is not finite", 4);
     }
@@ -805,13 +783,11 @@ TEST(a_failing_forward_pass)
 {
     tke_trainer *t = trainer_of(1 << 30, 100000);
     tke_adapter *a = adapter_of(2, 7);
-    work *w[2] = { work_of(2, a, false, "cross_entropy", 4, 1),
-                   work_of(3, a, false, "cross_entropy", 2, 1) };
+    work *w[2] = { work_of(2, a, false, "cross_entropy", 4, 1), work_of(3, a, false, "cross_entropy", 2, 1) };
     mark(w[0], &fake.lost_token);
     w[1]->pass.out.n_metrics = 5; /* what is in it before does not matter */
     run(t, w, 2);
-    assert_string_equal(w[0]->pass.err.message,
-                        "datum 2: the log-prob at position 11 is not finite");
+    assert_string_equal(w[0]->pass.err.message, "datum 2: the log-prob at position 11 is not finite");
     assert_int_equal(w[0]->pass.out.n_metrics, 0);
     check_pass(w[1], NULL);
     assert_int_equal(a->n_failed, 0); /* no gradient is missing */
@@ -855,8 +831,7 @@ TEST(a_loss_over_sequences_gathers_its_own)
 TEST(places_without_target)
 {
     tke_trainer *t = trainer_of(1 << 30, 100000);
-    work *w[2] = { work_of(1, NULL, false, "cross_entropy", 2, 1),
-                   work_of(2, NULL, false, "cross_entropy", 2, 3) };
+    work *w[2] = { work_of(1, NULL, false, "cross_entropy", 2, 1), work_of(2, NULL, false, "cross_entropy", 2, 3) };
     fake.bare_rows = (size_t)tokens_of(w[0]);
     run(t, w, 2);
     assert_int_equal(fake.n_ran, 1);
@@ -934,8 +909,7 @@ TEST(a_faulty_pass_is_refused)
     work *w = work_of(1, NULL, true, "cross_entropy", 2, 1);
     refuses(t, w, TINKC_E_BAD_REQUEST, "a backward pass needs an adapter");
     tke_model *twin = tke_model_open(folder, &err);
-    tke_adapter *other =
-        tke_adapter_new(device, twin, &(tke_adapter_spec){ .rank = 1, .train = 7 }, &err);
+    tke_adapter *other = tke_adapter_new(device, twin, &(tke_adapter_spec){ .rank = 1, .train = 7 }, &err);
     w->pass.adapter = other;
     refuses(t, w, TINKC_E_STATE, "the adapter belongs to another model");
     w->pass.adapter = a;
@@ -963,8 +937,7 @@ TEST(a_faulty_pass_is_refused)
     rl->examples[0].targets[1] = -5;
     for (int i = 0; i < 2; i++) { /* any advantage carries gradient, and 1 does */
         rl->examples[0].advantages[1] = i ? 1 : -0.5f;
-        refuses(t, rl, TINKC_E_BAD_REQUEST,
-                "datum 0: target -5 at 1 is outside the vocabulary of 101");
+        refuses(t, rl, TINKC_E_BAD_REQUEST, "datum 0: target -5 at 1 is outside the vocabulary of 101");
     }
     work_free(rl);
     tke_adapter_free(other);
@@ -1033,8 +1006,7 @@ TEST(a_step_is_adamw)
     a->n_failed = 7;
     assert_false(tke_optim_step(a, &how, metrics, &count, &err));
     assert_int_equal(err.code, TINKC_E_SERVER);
-    assert_string_equal(err.message,
-                        "the accumulated gradient is not finite; it was dropped, nothing changed");
+    assert_string_equal(err.message, "the accumulated gradient is not finite; it was dropped, nothing changed");
     assert_true(adapter_grads(a)[5] == 0 && a->n_failed == 0 && a->step == 4 && count == 0);
     test_free(m);
     test_free(v);
@@ -1056,8 +1028,8 @@ TEST(a_failed_step_changes_nothing)
     block_of(a->grads)[3] = 1e-6f;
     a->n_fwdbwd = 2;
     for (int i = 0; i < 4; i++) {
-        static const char *const messages[] = { "", "beta1 must be at least 0 and below 1",
-                                                "the sum fails", "the step fails" };
+        static const char *const messages[] = { "", "beta1 must be at least 0 and below 1", "the sum fails",
+                                                "the step fails" };
         tinkc_error err = { .code = i == 0 ? TINKC_E_STATE : 0 };
         how.beta1 = i == 1 ? 1 : 0.8;
         fake.fail_squares = i == 2;

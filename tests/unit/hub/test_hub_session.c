@@ -6,12 +6,10 @@
 #include "hub/hub_priv.h"
 #include "support/client/api_support.h"
 
-static const char *const variables[] = { "HF_HOME",        "XDG_CACHE_HOME",
-                                         "HOME",           "HF_HUB_CACHE",
-                                         "HF_ENDPOINT",    "HF_TOKEN",
-                                         "HF_TOKEN_PATH",  "HUGGING_FACE_HUB_TOKEN",
-                                         "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE",
-                                         "SSL_CERT_FILE" };
+static const char *const variables[] = {
+    "HF_HOME",       "XDG_CACHE_HOME",         "HOME",           "HF_HUB_CACHE",         "HF_ENDPOINT",  "HF_TOKEN",
+    "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "SSL_CERT_FILE"
+};
 enum { N_VARIABLES = sizeof variables / sizeof *variables };
 static char *kept[N_VARIABLES];
 static char folder[] = "/tmp/tinkc-session-XXXXXX";
@@ -83,9 +81,9 @@ static void expect(const char *what, const char *got, const char *want, size_t r
 
 TEST(places_and_tokens)
 {
-#define OPTIONS(...)                                                                               \
-    {                                                                                              \
-        __VA_ARGS__                                                                                \
+#define OPTIONS(...)                                                                                                   \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
     }
     static const struct {
         const char *environment;
@@ -93,35 +91,24 @@ TEST(places_and_tokens)
         const char *url, *token, *cache, *ca;
     } rows[] = {
         { "", OPTIONS(0), "https://huggingface.co", NULL, "./.cache/huggingface/hub", NULL },
-        { "HOME=/h", OPTIONS(0), "https://huggingface.co", NULL, "/h/.cache/huggingface/hub",
-          NULL },
-        { "HOME=/h XDG_CACHE_HOME=/x", OPTIONS(0), "https://huggingface.co", NULL,
-          "/x/huggingface/hub", NULL },
-        { "HOME=/h XDG_CACHE_HOME=/x HF_HOME=/f", OPTIONS(0), "https://huggingface.co", NULL,
-          "/f/hub", NULL },
+        { "HOME=/h", OPTIONS(0), "https://huggingface.co", NULL, "/h/.cache/huggingface/hub", NULL },
+        { "HOME=/h XDG_CACHE_HOME=/x", OPTIONS(0), "https://huggingface.co", NULL, "/x/huggingface/hub", NULL },
+        { "HOME=/h XDG_CACHE_HOME=/x HF_HOME=/f", OPTIONS(0), "https://huggingface.co", NULL, "/f/hub", NULL },
         { "HF_HOME=/f HF_HUB_CACHE=/c", OPTIONS(0), "https://huggingface.co", NULL, "/c", NULL },
-        { "HF_HOME=/f HF_HUB_CACHE=/c", OPTIONS(.cache_dir = "/o"), "https://huggingface.co", NULL,
-          "/o", NULL },
+        { "HF_HOME=/f HF_HUB_CACHE=/c", OPTIONS(.cache_dir = "/o"), "https://huggingface.co", NULL, "/o", NULL },
         { "HF_HOME= XDG_CACHE_HOME= HF_HUB_CACHE= HF_ENDPOINT= HF_TOKEN= SSL_CERT_FILE= HOME=/h",
           OPTIONS(.cache_dir = "", .url = "", .ca_file = ""), "https://huggingface.co", NULL,
           "/h/.cache/huggingface/hub", NULL },
         { "HF_HOME=/f HF_ENDPOINT=http://e/", OPTIONS(0), "http://e", NULL, "/f/hub", NULL },
-        { "HF_HOME=/f HF_ENDPOINT=http://e", OPTIONS(.url = "https://o/p//"), "https://o/p", NULL,
-          "/f/hub", NULL },
-        { "HF_HOME=/f HF_TOKEN=one HUGGING_FACE_HUB_TOKEN=two", OPTIONS(0),
-          "https://huggingface.co", "one", "/f/hub", NULL },
-        { "HF_HOME=/f HUGGING_FACE_HUB_TOKEN=two", OPTIONS(0), "https://huggingface.co", "two",
-          "/f/hub", NULL },
-        { "HF_HOME=/f HF_TOKEN=\tone\n", OPTIONS(0), "https://huggingface.co", "one", "/f/hub",
+        { "HF_HOME=/f HF_ENDPOINT=http://e", OPTIONS(.url = "https://o/p//"), "https://o/p", NULL, "/f/hub", NULL },
+        { "HF_HOME=/f HF_TOKEN=one HUGGING_FACE_HUB_TOKEN=two", OPTIONS(0), "https://huggingface.co", "one", "/f/hub",
           NULL },
-        { "HF_HOME=/f HF_TOKEN=one", OPTIONS(.token = "mine"), "https://huggingface.co", "mine",
-          "/f/hub", NULL },
-        { "HF_HOME=/f HF_TOKEN=one", OPTIONS(.token = ""), "https://huggingface.co", NULL, "/f/hub",
-          NULL },
-        { "HF_HOME=/f SSL_CERT_FILE=/s", OPTIONS(0), "https://huggingface.co", NULL, "/f/hub",
-          "/s" },
-        { "HF_HOME=/f SSL_CERT_FILE=/s", OPTIONS(.ca_file = "/o"), "https://huggingface.co", NULL,
-          "/f/hub", "/o" },
+        { "HF_HOME=/f HUGGING_FACE_HUB_TOKEN=two", OPTIONS(0), "https://huggingface.co", "two", "/f/hub", NULL },
+        { "HF_HOME=/f HF_TOKEN=\tone\n", OPTIONS(0), "https://huggingface.co", "one", "/f/hub", NULL },
+        { "HF_HOME=/f HF_TOKEN=one", OPTIONS(.token = "mine"), "https://huggingface.co", "mine", "/f/hub", NULL },
+        { "HF_HOME=/f HF_TOKEN=one", OPTIONS(.token = ""), "https://huggingface.co", NULL, "/f/hub", NULL },
+        { "HF_HOME=/f SSL_CERT_FILE=/s", OPTIONS(0), "https://huggingface.co", NULL, "/f/hub", "/s" },
+        { "HF_HOME=/f SSL_CERT_FILE=/s", OPTIONS(.ca_file = "/o"), "https://huggingface.co", NULL, "/f/hub", "/o" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_hub *h = make(rows[i].environment, &rows[i].o);
@@ -154,8 +141,7 @@ TEST(the_token_is_read_from_its_file)
     h = make(environment, NULL);
     assert_string_equal(h->token, "elsewhere");
     tinkc_hub_free(h);
-    (void)snprintf(environment, sizeof environment, "HF_HOME=%s HF_TOKEN_PATH=%s HF_TOKEN=first",
-                   folder, path);
+    (void)snprintf(environment, sizeof environment, "HF_HOME=%s HF_TOKEN_PATH=%s HF_TOKEN=first", folder, path);
     h = make(environment, NULL);
     assert_string_equal(h->token, "first");
     tinkc_hub_free(h);
@@ -178,10 +164,9 @@ TEST(offline_by_option_or_variable)
     static const struct {
         const char *value;
         bool on;
-    } rows[] = { { "1", true },    { "true", true }, { "TRUE", true },   { "yes", true },
-                 { "Yes", true },  { "on", true },   { "ON", true },     { "0", false },
-                 { "off", false }, { "no", false },  { "false", false }, { "", false },
-                 { "11", false } };
+    } rows[] = { { "1", true },      { "true", true }, { "TRUE", true }, { "yes", true },  { "Yes", true },
+                 { "on", true },     { "ON", true },   { "0", false },   { "off", false }, { "no", false },
+                 { "false", false }, { "", false },    { "11", false } };
     static const char *const names[] = { "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE" };
     char environment[100];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -301,10 +286,9 @@ TEST(numbers_and_their_defaults)
 TEST(sessions_of_a_call)
 {
     tinkc_error err = { 0 };
-    tinkc_hub *base = make(
-        "HF_HOME=/f",
-        &(tinkc_hub_options){
-            .url = "http://u", .token = "t", .proxy = "http://p", .ca_file = "/ca", .jobs = 3 });
+    tinkc_hub *base =
+        make("HF_HOME=/f",
+             &(tinkc_hub_options){ .url = "http://u", .token = "t", .proxy = "http://p", .ca_file = "/ca", .jobs = 3 });
     tinkc_hub_stop(base);
     atomic_store(&base->answered, true);
     tinkc_hub *h = tkc_hub_with(base, NULL, "", "", false, &err);
@@ -341,8 +325,8 @@ TEST(sessions_of_a_call)
 
 /* The pause before the next attempt after so many failures, or -1 if there is none. The session is stopped, so the
  * attempt ends as cancelled instead of sleeping. */
-static int64_t pause_after(tinkc_hub *h, const char *said, tkc_hub_patience p, tinkc_error err,
-                           const char *header, const char *value)
+static int64_t pause_after(tinkc_hub *h, const char *said, tkc_hub_patience p, tinkc_error err, const char *header,
+                           const char *value)
 {
     tinkc_error bad = { 0 };
     tkc_fetch r;
@@ -376,12 +360,10 @@ TEST(failures_worth_another_attempt)
         int32_t code, status;
         bool again;
     } rows[] = {
-        { TINKC_E_CONNECTION, 0, true },      { TINKC_E_NET_TIMEOUT, 0, true },
-        { TINKC_E_FILE, 0, false },           { TINKC_E_BAD_RESPONSE, 0, false },
-        { TINKC_E_SERVER, 408, true },        { TINKC_E_RATE_LIMITED, 429, true },
-        { TINKC_E_SERVER, 500, true },        { TINKC_E_SERVER, 503, true },
-        { TINKC_E_SERVER, 599, true },        { TINKC_E_NOT_FOUND, 404, false },
-        { TINKC_E_AUTH, 401, false },         { TINKC_E_FORBIDDEN, 403, false },
+        { TINKC_E_CONNECTION, 0, true },      { TINKC_E_NET_TIMEOUT, 0, true },   { TINKC_E_FILE, 0, false },
+        { TINKC_E_BAD_RESPONSE, 0, false },   { TINKC_E_SERVER, 408, true },      { TINKC_E_RATE_LIMITED, 429, true },
+        { TINKC_E_SERVER, 500, true },        { TINKC_E_SERVER, 503, true },      { TINKC_E_SERVER, 599, true },
+        { TINKC_E_NOT_FOUND, 404, false },    { TINKC_E_AUTH, 401, false },       { TINKC_E_FORBIDDEN, 403, false },
         { TINKC_E_BAD_RESPONSE, 499, false }, { TINKC_E_CONNECTION, 404, false },
     };
     char said[300] = "";
@@ -406,10 +388,9 @@ TEST(pauses_grow_and_vary)
     enum { DRAWS = 300 };
     static const int64_t usual[] = { 200, 400, 800, 1600, 3200, 6400, 10000, 10000, 10000 };
     char said[300] = "";
-    tinkc_hub *h = make("", &(tinkc_hub_options){ .log = on_log,
-                                                  .log_user = said,
-                                                  .log_level = TINKC_LOG_INFO,
-                                                  .retry_window_ms = TINKC_FOREVER });
+    tinkc_hub *h =
+        make("", &(tinkc_hub_options){
+                     .log = on_log, .log_user = said, .log_level = TINKC_LOG_INFO, .retry_window_ms = TINKC_FOREVER });
     tinkc_error err = { .code = TINKC_E_CONNECTION };
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
         int64_t least = INT64_MAX, most = 0;
@@ -457,16 +438,14 @@ TEST(statuses_in_words)
           "org/m: access is forbidden (HTTP 403): Not today" },
         { 404, "t", "x-error-code", "RevisionNotFound", TINKC_E_NOT_FOUND,
           "no such revision on the hub: org/m (HTTP 404)" },
-        { 404, "t", "x-error-code", "RepoNotFound", TINKC_E_NOT_FOUND,
-          "not found on the hub: org/m (HTTP 404)" },
+        { 404, "t", "x-error-code", "RepoNotFound", TINKC_E_NOT_FOUND, "not found on the hub: org/m (HTTP 404)" },
         { 429, "t", NULL, NULL, TINKC_E_RATE_LIMITED,
           "org/m: the hub limits the rate of requests (HTTP 429): try again later" },
         { 429, "", NULL, NULL, TINKC_E_RATE_LIMITED,
           "org/m: the hub limits the rate of requests (HTTP 429): try again later, or set "
           "HF_TOKEN" },
         { 500, "t", NULL, NULL, TINKC_E_SERVER, "org/m: the hub answers HTTP 500" },
-        { 503, "t", "x-error-message", "Too busy", TINKC_E_SERVER,
-          "org/m: the hub answers HTTP 503: Too busy" },
+        { 503, "t", "x-error-message", "Too busy", TINKC_E_SERVER, "org/m: the hub answers HTTP 503: Too busy" },
         { 300, "t", NULL, NULL, 0, "org/m: the hub answers HTTP 300" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -522,8 +501,7 @@ TEST(names_in_addresses)
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
-    assert_string_equal(tkc_hub_quote(&arena, "aZ09-_.~/ %\x80\xff{", true, &err),
-                        "aZ09-_.~/%20%25%80%FF%7B");
+    assert_string_equal(tkc_hub_quote(&arena, "aZ09-_.~/ %\x80\xff{", true, &err), "aZ09-_.~/%20%25%80%FF%7B");
     assert_string_equal(tkc_hub_quote(&arena, "a/b@`[", false, &err), "a%2Fb%40%60%5B");
     assert_string_equal(tkc_hub_quote(&arena, "", false, &err), "");
     assert_ok(&err);

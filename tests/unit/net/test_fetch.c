@@ -10,9 +10,7 @@
 
 static stub_server *server, *other;
 static atomic_bool stop;
-static tkc_fetcher_options options = {
-    .proxy = "", .connect_ms = 5000, .idle_ms = 5000, .stop = &stop
-};
+static tkc_fetcher_options options = { .proxy = "", .connect_ms = 5000, .idle_ms = 5000, .stop = &stop };
 static tkc_fetcher *fetcher;
 static tkc_fetch r;
 static tinkc_error err;
@@ -21,8 +19,7 @@ static char seen[4096], location[256];
 /* What came, as a line for each header that matters, then the body. */
 static void describe(const stub_request *q)
 {
-    static const char *const names[] = { "Authorization", "X-Own", "Range", "Expect",
-                                         "Content-Length" };
+    static const char *const names[] = { "Authorization", "X-Own", "Range", "Expect", "Content-Length" };
     char value[256];
     size_t n = (size_t)snprintf(seen, sizeof seen, "%s %s\n", q->method, q->path);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -104,8 +101,7 @@ TEST_WITH(a_get_brings_status_headers_and_body, setup, teardown)
     r.headers = headers;
     r.token = "secret";
     assert_true(fetch("GET", "/a?b=c"));
-    assert_string_equal(seen,
-                        "GET /a?b=c\nAuthorization: Bearer secret\nX-Own: mine\nRange: bytes=3-\n");
+    assert_string_equal(seen, "GET /a?b=c\nAuthorization: Bearer secret\nX-Own: mine\nRange: bytes=3-\n");
     assert_int_equal(r.status, 200);
     assert_text("hello");
     assert_string_equal(tkc_fetch_header(&r, "x-mark"), "one");
@@ -226,8 +222,7 @@ TEST_WITH(another_origin_gets_no_token, setup, teardown)
     r.token = "secret";
     snprintf(location, sizeof location, "Location: /there\r\n");
     assert_true(fetch("GET", "/to/302"));
-    assert_string_equal(seen,
-                        "GET /there\nAuthorization: Bearer secret\nX-Own: mine\nRange: bytes=1-\n");
+    assert_string_equal(seen, "GET /there\nAuthorization: Bearer secret\nX-Own: mine\nRange: bytes=1-\n");
     snprintf(location, sizeof location, "Location: %s/there\r\n", stub_url(other));
     assert_true(fetch("GET", "/to/302"));
     assert_string_equal(seen, "GET /there\nRange: bytes=1-\n");

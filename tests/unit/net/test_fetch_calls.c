@@ -34,8 +34,7 @@ static void perform(scripted_easy *e)
 {
     const answer *a = &script[played < n_script ? played : n_script - 1];
     played++;
-    was_wanted =
-        scripted_head(e, a->head) && (!a->body || scripted_body(e, a->body) == strlen(a->body));
+    was_wanted = scripted_head(e, a->head) && (!a->body || scripted_body(e, a->body) == strlen(a->body));
     if (detail && (!detail_once || played == 1))
         (void)snprintf(e->error_text, CURL_ERROR_SIZE, "%s", detail);
     e->os_error = os_error;
@@ -48,8 +47,7 @@ static int setup(void **state)
     scripted_curl_start();
     scripted_curl_performs = perform;
     atomic_store(&stop, false);
-    options =
-        (tkc_fetcher_options){ .proxy = "", .connect_ms = 700, .idle_ms = 5000, .stop = &stop };
+    options = (tkc_fetcher_options){ .proxy = "", .connect_ms = 700, .idle_ms = 5000, .stop = &stop };
     err = (tinkc_error){ 0 };
     book = (ledger){ .left = -1 };
     allocator = ledger_allocator(&book);
@@ -64,9 +62,8 @@ static int teardown(void **state)
     (void)state;
     tkc_fetch_end(&r);
     tkc_fetcher_free(fetcher);
-    return scripted_easies_open() == 0 && scripted_multis_open() == 0 &&
-                   scripted_lists_open() == 0 && scripted_misuses() == 0 && book.blocks == 0 &&
-                   book.bytes == 0
+    return scripted_easies_open() == 0 && scripted_multis_open() == 0 && scripted_lists_open() == 0 &&
+                   scripted_misuses() == 0 && book.blocks == 0 && book.bytes == 0
                ? 0
                : 1;
 }
@@ -84,9 +81,9 @@ static bool run(const char *method, const char *url, const answer *answers, size
 
 static const answer fine = { "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "hello", CURLE_OK };
 
-#define ALWAYS                                                                                     \
-    "PROXY=\nSSLVERSION=6\nNOSIGNAL=1\nTCP_KEEPALIVE=1\nSUPPRESS_CONNECT_HEADERS=1\n"              \
-    "HTTP_VERSION=4\nBUFFERSIZE=131072\nCONNECTTIMEOUT_MS=700\nLOW_SPEED_LIMIT=1\n"                \
+#define ALWAYS                                                                                                         \
+    "PROXY=\nSSLVERSION=6\nNOSIGNAL=1\nTCP_KEEPALIVE=1\nSUPPRESS_CONNECT_HEADERS=1\n"                                  \
+    "HTTP_VERSION=4\nBUFFERSIZE=131072\nCONNECTTIMEOUT_MS=700\nLOW_SPEED_LIMIT=1\n"                                    \
     "LOW_SPEED_TIME=5\nHTTPHEADER=Expect:|\n"
 
 TEST_WITH(each_request_has_its_settings, setup, teardown)
@@ -112,8 +109,7 @@ TEST_WITH(each_request_has_its_settings, setup, teardown)
     };
     assert_int_equal(r.body_fd, -1); /* nothing is read, unless the caller says so */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        r.body = (tinkc_bytes){ (const unsigned char *)rows[i].body,
-                                rows[i].body ? strlen(rows[i].body) : 0 };
+        r.body = (tinkc_bytes){ (const unsigned char *)rows[i].body, rows[i].body ? strlen(rows[i].body) : 0 };
         r.body_fd = rows[i].fd;
         r.body_size = 9;
         assert_true(run(rows[i].method, "http://h/", &fine, 1));
@@ -154,11 +150,9 @@ TEST_WITH(headers_along_a_redirect, setup, teardown)
     r.headers = headers;
     r.token = "secret";
     assert_true(run("GET", "http://h/x", there, 2));
-    static const char some[] =
-        "HTTPHEADER=range: r|Accept-Encoding: e|USER-AGENT: u|Content-Type: t|Expect:|\n";
-    static const char every[] =
-        "HTTPHEADER=X-Own: 1|range: r|Accept-Encoding: e|USER-AGENT: u|Content-Type: t|"
-        "Cookie: c|Authorization: Bearer secret|Expect:|\n";
+    static const char some[] = "HTTPHEADER=range: r|Accept-Encoding: e|USER-AGENT: u|Content-Type: t|Expect:|\n";
+    static const char every[] = "HTTPHEADER=X-Own: 1|range: r|Accept-Encoding: e|USER-AGENT: u|Content-Type: t|"
+                                "Cookie: c|Authorization: Bearer secret|Expect:|\n";
     assert_non_null(strstr(scripted_nth(1)->settings, some));
     assert_memory_equal(scripted_nth(1)->settings, "URL=http://o/y\n", 15);
     assert_true(run("GET", "http://h/x", here, 2));
@@ -183,8 +177,7 @@ TEST_WITH(redirects_that_are_refused, setup, teardown)
     assert_false(run("GET", "http://h/", &down, 1)); /* ten are followed */
     assert_string_equal(err.message, "too many redirects");
     assert_int_equal(played, 11);
-    static const answer nowhere = { "HTTP/1.1 302 x\r\nLocation: ftp://h/\r\n\r\n", NULL,
-                                    CURLE_OK };
+    static const answer nowhere = { "HTTP/1.1 302 x\r\nLocation: ftp://h/\r\n\r\n", NULL, CURLE_OK };
     assert_false(run("GET", "http://h/", &nowhere, 1));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
 }
@@ -222,8 +215,8 @@ TEST_WITH(statuses_are_told_apart, setup, teardown)
         assert_int_equal(heads, rows[i].good);
         assert_int_equal(r.text.len, rows[i].good ? 0 : 4);
     }
-    static const char *const none[] = { "HTTP/1.1 99 x\r\n\r\n", "HTTP/1.1 1000 x\r\n\r\n",
-                                        "HTTP/1.1\r\n\r\n", "HTTP/1.1 x\r\n\r\n", "" };
+    static const char *const none[] = { "HTTP/1.1 99 x\r\n\r\n", "HTTP/1.1 1000 x\r\n\r\n", "HTTP/1.1\r\n\r\n",
+                                        "HTTP/1.1 x\r\n\r\n", "" };
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         answer a = { none[i], NULL, CURLE_OK };
         assert_false(run("GET", "http://h/", &a, 1));
@@ -234,11 +227,9 @@ TEST_WITH(statuses_are_told_apart, setup, teardown)
 
 TEST_WITH(headers_of_answers, setup, teardown)
 {
-    static const answer a = {
-        "HTTP/1.1 100 x\r\nOld: 1\r\n\r\nHTTP/1.1 200 OK\r\nA : b \r\nE:\r\nnone\r\n"
-        ": x\r\nU: p:q\r\nN:v\r\n\r\n",
-        NULL, CURLE_OK
-    };
+    static const answer a = { "HTTP/1.1 100 x\r\nOld: 1\r\n\r\nHTTP/1.1 200 OK\r\nA : b \r\nE:\r\nnone\r\n"
+                              ": x\r\nU: p:q\r\nN:v\r\n\r\n",
+                              NULL, CURLE_OK };
     assert_true(run("GET", "http://h/", &a, 1));
     assert_string_equal(tkc_fetch_header(&r, "a"), "b");
     assert_string_equal(tkc_fetch_header(&r, "E"), "");
@@ -746,9 +737,8 @@ TEST(libraries_that_will_do)
     const tkc_curl table = { .version_info = give_version };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error why = { 0 };
-        version = (curl_version_info_data){ .version = "7.x",
-                                            .version_num = rows[i].number,
-                                            .features = rows[i].features };
+        version =
+            (curl_version_info_data){ .version = "7.x", .version_num = rows[i].number, .features = rows[i].features };
         assert_int_equal(tkc_curl_check(&table, &why), !rows[i].message[0]);
         assert_string_equal(why.message, rows[i].message);
         assert_int_equal(why.code, rows[i].message[0] ? TINKC_E_UNSUPPORTED : 0);

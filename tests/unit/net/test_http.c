@@ -136,14 +136,12 @@ static void cancel_now(tkc_task *task)
 
 static answer *make(fixture *fx, const char *method, const char *base, const char *path)
 {
-    static const char *const headers[] = { "X-API-Key", "tml-secret", "Accept", "application/json",
-                                           NULL };
+    static const char *const headers[] = { "X-API-Key", "tml-secret", "Accept", "application/json", NULL };
     tinkc_error err = { 0 };
     answer *a = calloc(1, sizeof *a);
     a->fx = fx;
-    a->reply = (tinkc_reply){
-        .status = on_status, .header = on_header, .write = on_write, .end = on_end, .fail = on_fail
-    };
+    a->reply =
+        (tinkc_reply){ .status = on_status, .header = on_header, .write = on_write, .end = on_end, .fail = on_fail };
     a->request = (tinkc_request){ .method = method,
                                   .path = path,
                                   .base_url = base,
@@ -292,8 +290,7 @@ static void script(const stub_request *r, stub_answer *a, void *user)
         a->status = 302, a->headers = "Location: ftp://127.0.0.1/x\r\n";
     else if (strstr(r->path, "/moved")) {
         a->status = 302;
-        snprintf(header, sizeof header, "Location: %s/landed\r\n",
-                 strstr(r->path, "other") ? other_url : "");
+        snprintf(header, sizeof header, "Location: %s/landed\r\n", strstr(r->path, "other") ? other_url : "");
         a->headers = header;
     } else if (strstr(r->path, "/missing"))
         a->status = 404, a->body = "{\"detail\":\"no such thing\"}";
@@ -386,8 +383,7 @@ TEST_WITH(each_method_sends_its_length, setup, teardown)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         answer *a = make(fx, rows[i].method, fx->url, "/m");
         if (rows[i].body)
-            a->request.body =
-                (tinkc_bytes){ (const unsigned char *)rows[i].body, strlen(rows[i].body) };
+            a->request.body = (tinkc_bytes){ (const unsigned char *)rows[i].body, strlen(rows[i].body) };
         exchange(a);
         assert_int_equal(a->status, 200);
         assert_string_equal(seen_method, rows[i].method);
@@ -461,9 +457,8 @@ TEST(requests_travel_through_a_unix_socket)
     assert_non_null(mkdtemp(path));
     snprintf(socket_path, sizeof socket_path, "%s/s", path);
     stub_server *s = stub_start(socket_path, script, NULL);
-    open_with(&fx, &(tkc_http_options){ .base_url = "http://service/",
-                                        .unix_socket = socket_path,
-                                        .proxy = "http://127.0.0.1:1" });
+    open_with(&fx, &(tkc_http_options){
+                       .base_url = "http://service/", .unix_socket = socket_path, .proxy = "http://127.0.0.1:1" });
     answer *a = get(&fx, "http://service/", "/x");
     assert_int_equal(a->status, 200);
     drop(a);
@@ -858,8 +853,8 @@ static pid_t start_tls_server(const char *dir, int port)
         snprintf(at, sizeof at, "127.0.0.1:%d", port);
         if (chdir(dir) == 0 && freopen("log", "a", stdout) && freopen("log", "a", stderr) &&
             freopen("/dev/null", "r", stdin))
-            execlp("openssl", "openssl", "s_server", "-accept", at, "-cert", "c.pem", "-key",
-                   "k.pem", "-HTTP", "-quiet", (char *)NULL);
+            execlp("openssl", "openssl", "s_server", "-accept", at, "-cert", "c.pem", "-key", "k.pem", "-HTTP",
+                   "-quiet", (char *)NULL);
         _exit(127);
     }
     return pid;
@@ -938,8 +933,8 @@ static pid_t start_h2_server(const char *dir, int port)
         char at[16];
         snprintf(at, sizeof at, "%d", port);
         if (chdir(dir) == 0 && freopen("log", "w", stdout) && freopen("/dev/null", "w", stderr))
-            execlp("nghttpd", "nghttpd", "-v", "--echo-upload", "-a", "127.0.0.1", "-d", ".", at,
-                   "k.pem", "c.pem", (char *)NULL);
+            execlp("nghttpd", "nghttpd", "-v", "--echo-upload", "-a", "127.0.0.1", "-d", ".", at, "k.pem", "c.pem",
+                   (char *)NULL);
         _exit(127);
     }
     return pid;

@@ -5,11 +5,10 @@
 #include <errno.h>
 
 #define HEADERS "HTTPHEADER=X-API-Key: secret|Accept: a/b|Expect:|Content-Type:|\n"
-#define ENDING                                                                                     \
-    "PROXY=\nNOPROXY=\nBUFFERSIZE=32768\nCONNECTTIMEOUT_MS=500\nACCEPT_ENCODING=\n" HEADERS        \
-    "URL=http://h/p\n"
-#define ENDING_TLS(more)                                                                           \
-    "PROXY=\nNOPROXY=\nSSL_VERIFYPEER=1\nSSL_VERIFYHOST=2\nSSLVERSION=6\n" more                    \
+#define ENDING                                                                                                         \
+    "PROXY=\nNOPROXY=\nBUFFERSIZE=32768\nCONNECTTIMEOUT_MS=500\nACCEPT_ENCODING=\n" HEADERS "URL=http://h/p\n"
+#define ENDING_TLS(more)                                                                                               \
+    "PROXY=\nNOPROXY=\nSSL_VERIFYPEER=1\nSSL_VERIFYHOST=2\nSSLVERSION=6\n" more                                        \
     "BUFFERSIZE=32768\nCONNECTTIMEOUT_MS=500\nACCEPT_ENCODING=\n" HEADERS "URL=https://h/p\n"
 
 TEST_WITH(each_method_has_its_settings, setup, teardown)
@@ -40,8 +39,7 @@ TEST_WITH(each_method_has_its_settings, setup, teardown)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         exchange *x = make(rows[i].method, rows[i].base, rows[i].pool);
         if (rows[i].body)
-            x->request.body =
-                (tinkc_bytes){ (const unsigned char *)rows[i].body, strlen(rows[i].body) };
+            x->request.body = (tinkc_bytes){ (const unsigned char *)rows[i].body, strlen(rows[i].body) };
         sent(x);
         assert_string_equal(settings(i), rows[i].want);
     }
@@ -87,10 +85,8 @@ TEST_WITH(buffers_shrink_in_a_crowd, setup, teardown)
 
 TEST_WITH(routes_become_settings, setup, teardown)
 {
-    open_with(&(tkc_http_options){ .base_url = "http://service/api",
-                                   .unix_socket = "/run/s",
-                                   .proxy = "http://proxy",
-                                   .ca_file = "/ca.pem" });
+    open_with(&(tkc_http_options){
+        .base_url = "http://service/api", .unix_socket = "/run/s", .proxy = "http://proxy", .ca_file = "/ca.pem" });
     sent(make("GET", "http://service/api/", TINKC_POOL_REST));
     assert_non_null(strstr(settings(0), "UNIX_SOCKET_PATH=/run/s\nPROXY=\nNOPROXY=\n"));
     assert_non_null(strstr(settings(0), "URL=http://service/api/p\n"));
@@ -225,8 +221,7 @@ TEST_WITH(headers_as_they_are_sent, setup, teardown)
         x->request.headers = bad[i];
         sent(x);
         char want[64];
-        (void)snprintf(want, sizeof want, "fail %d a header holds a line break;",
-                       TINKC_E_CONNECTION);
+        (void)snprintf(want, sizeof want, "fail %d a header holds a line break;", TINKC_E_CONNECTION);
         assert_string_equal(x->log, want);
     }
     assert_int_equal(scripted_added(), 3);
@@ -282,9 +277,8 @@ TEST_WITH(answers_as_they_are_passed_on, setup, teardown)
             play(i, body_only, rows[i].body);
         play(i, end_well, NULL);
         const char *mark = strstr(rows[i].want, "CODE");
-        (void)snprintf(want, sizeof want, "%.*s%s%s",
-                       mark ? (int)(mark - rows[i].want) : (int)strlen(rows[i].want), rows[i].want,
-                       mark ? code : "", mark ? mark + 4 : "");
+        (void)snprintf(want, sizeof want, "%.*s%s%s", mark ? (int)(mark - rows[i].want) : (int)strlen(rows[i].want),
+                       rows[i].want, mark ? code : "", mark ? mark + 4 : "");
         assert_string_equal(x->log, want);
     }
 }
@@ -354,8 +348,8 @@ TEST_WITH(unwanted_answers_end, setup, teardown)
         x->refuses_body = i == 1;
         sent(x);
         play(i, refuse, what[i]);
-        (void)snprintf(want, sizeof want, "200;head;%sfail %d the rest of the body was not wanted;",
-                       i ? "body x;" : "", TINKC_E_BAD_RESPONSE);
+        (void)snprintf(want, sizeof want, "200;head;%sfail %d the rest of the body was not wanted;", i ? "body x;" : "",
+                       TINKC_E_BAD_RESPONSE);
         assert_string_equal(x->log, want);
     }
 }
@@ -426,8 +420,7 @@ TEST_WITH(failures_have_codes_and_texts, setup, teardown)
         exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN));
         playing = &rows[i];
         play(i, end_badly, NULL);
-        (void)snprintf(want, sizeof want, "%sfail %d %s;", rows[i].head ? "200;" : "",
-                       (int)rows[i].code, rows[i].text);
+        (void)snprintf(want, sizeof want, "%sfail %d %s;", rows[i].head ? "200;" : "", (int)rows[i].code, rows[i].text);
         assert_string_equal(x->log, want);
     }
 }
@@ -459,8 +452,7 @@ TEST_WITH(libcurls_own_failures, setup, teardown)
     for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
         char want[100];
         exchange *x = sent(make("GET", addresses[i], TINKC_POOL_TRAIN));
-        (void)snprintf(want, sizeof want, "fail %d not an http or https address;",
-                       TINKC_E_CONNECTION);
+        (void)snprintf(want, sizeof want, "fail %d not an http or https address;", TINKC_E_CONNECTION);
         assert_string_equal(x->log, want);
     }
     assert_int_equal(scripted_added(), 0);
@@ -594,12 +586,10 @@ TEST_WITH(options_outweigh_the_environment, setup, teardown)
 TEST(texts_of_failures)
 {
     char text[64], cut[8];
-    assert_int_equal(tkc_http_explain(CURLE_GOT_NOTHING, 0, "", false, text, sizeof text),
-                     TINKC_E_CONNECTION);
+    assert_int_equal(tkc_http_explain(CURLE_GOT_NOTHING, 0, "", false, text, sizeof text), TINKC_E_CONNECTION);
     assert_string_equal(text, "the connection was closed before an answer");
-    assert_int_equal(
-        tkc_http_explain(CURLE_OPERATION_TIMEDOUT, 0, "\x1f \x20\x7f", false, text, sizeof text),
-        TINKC_E_NET_TIMEOUT);
+    assert_int_equal(tkc_http_explain(CURLE_OPERATION_TIMEDOUT, 0, "\x1f \x20\x7f", false, text, sizeof text),
+                     TINKC_E_NET_TIMEOUT);
     assert_string_equal(text, "connecting took too long:   \x20\x7f");
     (void)tkc_http_explain(CURLE_SSL_CIPHER, 0, "x", false, cut, sizeof cut);
     assert_string_equal(cut, "TLS fai");

@@ -42,8 +42,7 @@ static void assert_waits(int ms)
 TEST_WITH(silence_is_a_failure, setup, teardown)
 {
     char want[100];
-    (void)snprintf(want, sizeof want, "fail %d the peer was silent for 1000 ms;",
-                   TINKC_E_NET_TIMEOUT);
+    (void)snprintf(want, sizeof want, "fail %d the peer was silent for 1000 ms;", TINKC_E_NET_TIMEOUT);
     open_with(&(tkc_http_options){ .proxy = "" });
     exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN)); /* connected, nothing comes */
     assert_int_equal(play(0, be_connected, NULL), 1000);
@@ -52,8 +51,7 @@ TEST_WITH(silence_is_a_failure, setup, teardown)
     advance(1);
     assert_string_equal(x->log, want);
 
-    x = sent(
-        make("GET", "http://h", TINKC_POOL_TRAIN)); /* still connecting: that has its own limit */
+    x = sent(make("GET", "http://h", TINKC_POOL_TRAIN)); /* still connecting: that has its own limit */
     advance(1000);
     assert_string_equal(x->log, "");
     advance(999);
@@ -77,8 +75,7 @@ TEST_WITH(silence_is_a_failure, setup, teardown)
     advance(400);
     assert_string_equal(x->log, want);
 
-    x = sent(
-        make("GET", "http://h", TINKC_POOL_TRAIN)); /* header lines and bodies are signs of life */
+    x = sent(make("GET", "http://h", TINKC_POOL_TRAIN)); /* header lines and bodies are signs of life */
     advance(900);
     play(4, head_only, "HTTP/1.1 200 OK\r\n\r\n");
     advance(900);
@@ -202,9 +199,8 @@ TEST_WITH(kinds_have_shares_of_the_connections, setup, teardown)
         if (scripted_added() != rows[i].want)
             fail_msg("row %zu: %zu at once", i, scripted_added());
         bool single = rows[i].kind == TINKC_POOL_TRAIN;
-        (void)snprintf(want, sizeof want,
-                       "PIPELINING=%d\nMAX_CONCURRENT_STREAMS=50\nMAXCONNECTS=%zu\n",
-                       single ? 0 : 2, rows[i].want);
+        (void)snprintf(want, sizeof want, "PIPELINING=%d\nMAX_CONCURRENT_STREAMS=50\nMAXCONNECTS=%zu\n", single ? 0 : 2,
+                       rows[i].want);
         assert_string_equal(scripted_multi_nth(0)->settings, want);
         /* one ends, the next in line begins */
         play(0, head_and_end, "HTTP/1.1 200 OK\r\n\r\n");
@@ -238,8 +234,7 @@ TEST_WITH(http2_shares_connections, setup, teardown)
             post(make("GET", "http://h", rows[i].kind), send_now);
             if (k == 49) {
                 settle();
-                assert_int_equal(strstr(limits, "MAX_HOST_CONNECTIONS=1\n") != NULL,
-                                 rows[i].limited);
+                assert_int_equal(strstr(limits, "MAX_HOST_CONNECTIONS=1\n") != NULL, rows[i].limited);
                 assert_null(strstr(limits, "MAX_HOST_CONNECTIONS=2\n"));
             }
         }
@@ -315,8 +310,7 @@ TEST_WITH(the_queue_keeps_its_order, setup, teardown)
     for (size_t i = 0; i < 3; i++) {
         post(&all[cancelled[i]], cancel_now);
         settle();
-        assert_string_equal(all[cancelled[i]].log,
-                            failed_as(TINKC_E_CONNECTION, "no longer wanted"));
+        assert_string_equal(all[cancelled[i]].log, failed_as(TINKC_E_CONNECTION, "no longer wanted"));
     }
     assert_int_equal(scripted_added(), 8); /* none of them was sent */
     sent(make("GET", "http://h", TINKC_POOL_REST));
@@ -394,8 +388,7 @@ TEST_WITH(a_paused_one_is_cancelled, setup, teardown)
     post(x, resume_and_cancel);
     settle();
     char want[300];
-    (void)snprintf(want, sizeof want, "200;head;%s",
-                   failed_as(TINKC_E_CONNECTION, "no longer wanted"));
+    (void)snprintf(want, sizeof want, "200;head;%s", failed_as(TINKC_E_CONNECTION, "no longer wanted"));
     assert_string_equal(x->log, want);
     assert_int_equal(scripted_easies_open(), 0);
 }
@@ -432,8 +425,7 @@ TEST_WITH(files_limit_connections, setup, teardown)
         logged[0] = 0;
         low.rlim_cur = rows[i].files;
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
-        open_with(
-            &(tkc_http_options){ .proxy = "", .max_connections = rows[i].wanted, .log = &log });
+        open_with(&(tkc_http_options){ .proxy = "", .max_connections = rows[i].wanted, .log = &log });
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
         sent(make("GET", "http://h", TINKC_POOL_RETRIEVE));
         assert_non_null(strstr(scripted_multi_nth(0)->settings, rows[i].share));
@@ -712,8 +704,7 @@ static void read_one(scripted_easy *e, const char *unused)
 
 TEST_WITH(signs_of_life, setup, teardown)
 {
-    static void (*const signs[])(scripted_easy *, const char *) = { see_download, see_progress,
-                                                                    read_one, head_only };
+    static void (*const signs[])(scripted_easy *, const char *) = { see_download, see_progress, read_one, head_only };
     open_with(&(tkc_http_options){ .proxy = "" });
     for (size_t i = 0; i < 4; i++) {
         exchange *x = make("POST", "http://h", TINKC_POOL_TRAIN);
@@ -726,8 +717,7 @@ TEST_WITH(signs_of_life, setup, teardown)
         advance(999);
         assert_string_equal(x->log, "");
         advance(1);
-        assert_string_equal(x->log,
-                            failed_as(TINKC_E_NET_TIMEOUT, "the peer was silent for 1000 ms"));
+        assert_string_equal(x->log, failed_as(TINKC_E_NET_TIMEOUT, "the peer was silent for 1000 ms"));
     }
 }
 
@@ -745,8 +735,7 @@ TEST_WITH(http2_may_end, setup, teardown)
         post(make("GET", "http://h", TINKC_POOL_SAMPLE), send_now);
     settle();
     assert_int_equal(scripted_added(), 2 + 8);
-    assert_non_null(strstr(scripted_multi_nth(0)->settings,
-                           "MAX_HOST_CONNECTIONS=1\nMAX_HOST_CONNECTIONS=0\n"));
+    assert_non_null(strstr(scripted_multi_nth(0)->settings, "MAX_HOST_CONNECTIONS=1\nMAX_HOST_CONNECTIONS=0\n"));
 }
 
 int main(void)

@@ -10,18 +10,13 @@ TEST_WITH(redirects_are_followed, setup, teardown)
     } rows[] = {
         { "GET", "HTTP/1.1 301 x\r\n\r\n", "http://h/q", "HTTPGET=1\nCUSTOMREQUEST=GET\n", same },
         { "GET", "HTTP/1.1 302 x\r\n\r\n", "http://h/q", "HTTPGET=1\nCUSTOMREQUEST=GET\n", same },
-        { "GET", "HTTP/1.1 307 x\r\n\r\n", "http://o/q", "HTTPGET=1\nCUSTOMREQUEST=GET\n",
-          foreign },
-        { "GET", "HTTP/1.1 308 x\r\n\r\n", "https://h/q", "HTTPGET=1\nCUSTOMREQUEST=GET\n",
-          foreign },
-        { "GET", "HTTP/1.1 302 x\r\n\r\n", "http://h:81/q", "HTTPGET=1\nCUSTOMREQUEST=GET\n",
-          foreign },
+        { "GET", "HTTP/1.1 307 x\r\n\r\n", "http://o/q", "HTTPGET=1\nCUSTOMREQUEST=GET\n", foreign },
+        { "GET", "HTTP/1.1 308 x\r\n\r\n", "https://h/q", "HTTPGET=1\nCUSTOMREQUEST=GET\n", foreign },
+        { "GET", "HTTP/1.1 302 x\r\n\r\n", "http://h:81/q", "HTTPGET=1\nCUSTOMREQUEST=GET\n", foreign },
         { "HEAD", "HTTP/1.1 303 x\r\n\r\n", "http://h/q", "NOBODY=1\n", same },
         { "HEAD", "HTTP/1.1 301 x\r\n\r\n", "http://h/q", "NOBODY=1\n", same },
-        { "DELETE", "HTTP/1.1 303 x\r\n\r\n", "http://h/q", "HTTPGET=1\nCUSTOMREQUEST=GET\n",
-          same },
-        { "DELETE", "HTTP/1.1 302 x\r\n\r\n", "http://h/q", "HTTPGET=1\nCUSTOMREQUEST=DELETE\n",
-          same },
+        { "DELETE", "HTTP/1.1 303 x\r\n\r\n", "http://h/q", "HTTPGET=1\nCUSTOMREQUEST=GET\n", same },
+        { "DELETE", "HTTP/1.1 302 x\r\n\r\n", "http://h/q", "HTTPGET=1\nCUSTOMREQUEST=DELETE\n", same },
     };
     open_with(&(tkc_http_options){ .proxy = "" });
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -58,24 +53,18 @@ TEST_WITH(a_key_does_not_come_back, setup, teardown)
 /* A request with a body: 301 to 303 make it a GET without it, 307 and 308 send it again. */
 TEST_WITH(bodies_along_redirects, setup, teardown)
 {
-    static const char *const typed[] = {
-        "Content-Type", "x/y", "Content-Encoding", "zstd", "Range", "r", NULL
-    };
+    static const char *const typed[] = { "Content-Type", "x/y", "Content-Encoding", "zstd", "Range", "r", NULL };
     static const struct {
         const char *method;
         int status;
         const char *request, *headers;
     } rows[] = {
-        { "POST", 301, "HTTPGET=1\nCUSTOMREQUEST=GET\n",
-          "HTTPHEADER=Range: r|Expect:|Content-Type:|\n" },
-        { "POST", 302, "HTTPGET=1\nCUSTOMREQUEST=GET\n",
-          "HTTPHEADER=Range: r|Expect:|Content-Type:|\n" },
-        { "POST", 303, "HTTPGET=1\nCUSTOMREQUEST=GET\n",
-          "HTTPHEADER=Range: r|Expect:|Content-Type:|\n" },
+        { "POST", 301, "HTTPGET=1\nCUSTOMREQUEST=GET\n", "HTTPHEADER=Range: r|Expect:|Content-Type:|\n" },
+        { "POST", 302, "HTTPGET=1\nCUSTOMREQUEST=GET\n", "HTTPHEADER=Range: r|Expect:|Content-Type:|\n" },
+        { "POST", 303, "HTTPGET=1\nCUSTOMREQUEST=GET\n", "HTTPHEADER=Range: r|Expect:|Content-Type:|\n" },
         { "PUT", 302, "POST=1\nPOSTFIELDS=abc\nPOSTFIELDSIZE_LARGE=3\nCUSTOMREQUEST=PUT\n",
           "HTTPHEADER=Content-Type: x/y|Content-Encoding: zstd|Range: r|Expect:|\n" },
-        { "PUT", 303, "HTTPGET=1\nCUSTOMREQUEST=GET\n",
-          "HTTPHEADER=Range: r|Expect:|Content-Type:|\n" },
+        { "PUT", 303, "HTTPGET=1\nCUSTOMREQUEST=GET\n", "HTTPHEADER=Range: r|Expect:|Content-Type:|\n" },
         { "POST", 307, "POST=1\nPOSTFIELDS=abc\nPOSTFIELDSIZE_LARGE=3\nCUSTOMREQUEST=POST\n",
           "HTTPHEADER=Content-Type: x/y|Content-Encoding: zstd|Range: r|Expect:|\n" },
         { "POST", 308, "POST=1\nPOSTFIELDS=abc\nPOSTFIELDSIZE_LARGE=3\nCUSTOMREQUEST=POST\n",

@@ -155,9 +155,7 @@ static void arm_two(tkc_task *task)
 TEST(timers_end_the_wait)
 {
     tinkc_error err = { 0 };
-    static arming a = { .task = { .run = arm_two },
-                        .soon = { .fire = note_fired },
-                        .never = { .fire = note_fired } };
+    static arming a = { .task = { .run = arm_two }, .soon = { .fire = note_fired }, .never = { .fire = note_fired } };
     a.loop = tkc_loop_new(NULL, tkc_clock_real(), &err);
     assert_non_null(a.loop);
     tkc_loop_post(a.loop, &a.task);

@@ -57,12 +57,9 @@ static void watch(void *self, bool (*idle)(void *, int64_t *), void *arg)
     seen.idle = idle;
     seen.watched_arg = arg;
 }
-static tinkc_clock own_clock = { .acquire = acquire,
-                                 .release = release,
-                                 .now_ms = now,
-                                 .attach = attach,
-                                 .detach = detach,
-                                 .watch = watch };
+static tinkc_clock own_clock = {
+    .acquire = acquire, .release = release, .now_ms = now, .attach = attach, .detach = detach, .watch = watch
+};
 
 static tkc_loop *loop;
 
@@ -80,9 +77,8 @@ static int teardown(void **state)
 {
     (void)state;
     tkc_loop_stop(loop);
-    return tkc_loop_join(loop, PATIENCE_MS) && seen.acquired == 1 && seen.released == 1 &&
-                   seen.attached == 1 && seen.detached == 1 && seen.detached_arg == seen.arg &&
-                   seen.watched_arg == seen.arg
+    return tkc_loop_join(loop, PATIENCE_MS) && seen.acquired == 1 && seen.released == 1 && seen.attached == 1 &&
+                   seen.detached == 1 && seen.detached_arg == seen.arg && seen.watched_arg == seen.arg
                ? 0
                : 1;
 }
@@ -180,9 +176,8 @@ static size_t first_armed(void)
 {
     size_t best = TIMERS;
     for (size_t i = 0; i < TIMERS; i++)
-        if (model[i].armed &&
-            (best == TIMERS || model[i].due < model[best].due ||
-             (model[i].due == model[best].due && model[i].order < model[best].order)))
+        if (model[i].armed && (best == TIMERS || model[i].due < model[best].due ||
+                               (model[i].due == model[best].due && model[i].order < model[best].order)))
             best = i;
     return best;
 }
@@ -264,8 +259,7 @@ static void say(const char *what, int64_t number)
 {
     pthread_mutex_lock(&rounds.lock);
     size_t used = strlen(rounds.text);
-    (void)snprintf(rounds.text + used, sizeof rounds.text - used, "%s%lld ", what,
-                   (long long)number);
+    (void)snprintf(rounds.text + used, sizeof rounds.text - used, "%s%lld ", what, (long long)number);
     pthread_mutex_unlock(&rounds.lock);
 }
 
@@ -304,8 +298,7 @@ static void wait_for_wake(void *self, int wake_fd, int64_t timeout_ms)
 static void set_waiter(void)
 {
     rounds.text[0] = 0; /* no round has a waiter yet */
-    tkc_loop_set_waiter(
-        loop, &(tkc_loop_waiter){ .self = &rounds, .prepare = prepare, .wait = wait_for_wake });
+    tkc_loop_set_waiter(loop, &(tkc_loop_waiter){ .self = &rounds, .prepare = prepare, .wait = wait_for_wake });
 }
 
 static void take_waiter(void)
@@ -364,8 +357,7 @@ TEST_WITH(waits_for_the_nearer_limit, setup, teardown)
     }
     one_delay = TINKC_FOREVER;
     next_limit = TINKC_FOREVER;
-    on_loop(
-        set_limits_and_jump); /* between the timers and the wait: it looks at the timers again */
+    on_loop(set_limits_and_jump); /* between the timers and the wait: it looks at the timers again */
     expect("wait 0 wait -1 ");
     one_delay = 10;
     on_loop(arm_one);
@@ -475,8 +467,7 @@ TEST_WITH(an_idle_loop_sleeps, setup, teardown)
 TEST(a_stop_runs_what_is_posted)
 {
     tinkc_error err = { 0 };
-    tkc_task first = { .run = block },
-             more[3] = { { .run = count_run }, { .run = count_run }, { .run = count_run } };
+    tkc_task first = { .run = block }, more[3] = { { .run = count_run }, { .run = count_run }, { .run = count_run } };
     setup(NULL);
     assert_ok(err);
     n_run = 0;

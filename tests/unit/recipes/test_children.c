@@ -47,8 +47,7 @@ static void on_log(int32_t level, const char *line, void *user)
 }
 
 /* Asks n lines of a command and waits for all; returns err. */
-static tinkc_error ask_all(const char *command, size_t processes, size_t asks_each,
-                           int64_t timeout_ms, int n, seen *s)
+static tinkc_error ask_all(const char *command, size_t processes, size_t asks_each, int64_t timeout_ms, int n, seen *s)
 {
     tinkc_error err = { 0 };
     *s = (seen){ 0 };
@@ -87,8 +86,7 @@ static tinkc_error ask_all(const char *command, size_t processes, size_t asks_ea
 TEST(each_line_is_answered_by_a_process)
 {
     seen s;
-    tinkc_error err = ask_all(EACH ID "echo \"{\\\"id\\\":$i,\\\"reward\\\":0.5}\"; done", 3, 1,
-                              PATIENCE_MS, 20, &s);
+    tinkc_error err = ask_all(EACH ID "echo \"{\\\"id\\\":$i,\\\"reward\\\":0.5}\"; done", 3, 1, PATIENCE_MS, 20, &s);
     assert_ok(err);
     assert_int_equal(s.answers, 20);
     assert_true(s.last == 0.5);
@@ -98,8 +96,7 @@ TEST(each_line_is_answered_by_a_process)
 TEST(answers_may_come_in_any_order)
 {
     seen s;
-    tinkc_error err =
-        ask_all("head -n 5 | tac | sed 's/}/,\"reward\":1}/'", 1, SIZE_MAX, PATIENCE_MS, 5, &s);
+    tinkc_error err = ask_all("head -n 5 | tac | sed 's/}/,\"reward\":1}/'", 1, SIZE_MAX, PATIENCE_MS, 5, &s);
     assert_ok(err);
     assert_int_equal(s.answers, 5);
 }
@@ -108,9 +105,8 @@ TEST(answers_may_come_in_any_order)
 TEST(the_lines_of_a_dead_process_are_asked_again)
 {
     seen s;
-    tinkc_error err =
-        ask_all("read -r l; " ID "echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; read -r l; exit 3", 1,
-                1, PATIENCE_MS, 6, &s);
+    tinkc_error err = ask_all("read -r l; " ID "echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; read -r l; exit 3", 1, 1,
+                              PATIENCE_MS, 6, &s);
     assert_ok(err);
     assert_int_equal(s.answers, 6);
     assert_non_null(strstr(s.log, "ended with status 3"));
@@ -120,9 +116,8 @@ TEST(the_lines_of_a_dead_process_are_asked_again)
 TEST(a_line_that_kills_two_processes_fails)
 {
     seen s;
-    tinkc_error err =
-        ask_all(EACH ID "[ $i = 3 ] && exit 9; echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; done", 1,
-                1, PATIENCE_MS, 5, &s);
+    tinkc_error err = ask_all(EACH ID "[ $i = 3 ] && exit 9; echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; done", 1, 1,
+                              PATIENCE_MS, 5, &s);
     assert_ok(err);
     assert_int_equal(s.answers, 4);
     assert_int_equal(s.failures, 1);
@@ -154,9 +149,8 @@ TEST(a_process_that_hangs_is_ended)
 TEST(an_answer_in_the_place_of_another_process_is_none)
 {
     seen s;
-    tinkc_error err = ask_all("read -r l; " ID
-                              "echo \"{\\\"id\\\":$((3 - i)),\\\"reward\\\":1}\"; exec sleep 100",
-                              2, 1, PATIENCE_MS, 2, &s);
+    tinkc_error err = ask_all("read -r l; " ID "echo \"{\\\"id\\\":$((3 - i)),\\\"reward\\\":1}\"; exec sleep 100", 2,
+                              1, PATIENCE_MS, 2, &s);
     assert_ok(err);
     assert_int_equal(s.answers, 0);
     assert_non_null(strstr(s.log, "unknown id"));
@@ -168,8 +162,7 @@ TEST(the_last_words_are_those_of_the_process_that_died)
     seen s;
     char folder[] = "/tmp/tinkc-words-XXXXXX", command[200];
     assert_non_null(mkdtemp(folder));
-    snprintf(command, sizeof command,
-             "read -r l; rmdir %s 2>/dev/null && echo no such module >&2 && exit 4; exit 5",
+    snprintf(command, sizeof command, "read -r l; rmdir %s 2>/dev/null && echo no such module >&2 && exit 4; exit 5",
              folder);
     (void)ask_all(command, 1, 1, PATIENCE_MS, 1, &s);
     assert_non_null(strstr(s.log, "ended with status 4: no such module"));
@@ -212,8 +205,7 @@ static void expect_rules(const char *command, const char *word)
 
 TEST(an_answer_without_sense_is_explained)
 {
-    expect_rules("echo first >&2; read -r l; echo no such module >&2; exit 4",
-                 "ended with status 4: no such module");
+    expect_rules("echo first >&2; read -r l; echo no such module >&2; exit 4", "ended with status 4: no such module");
     expect_rules(EACH "echo hello; done", "not a JSON object");
     expect_rules(EACH "echo '[1]'; done", "not a JSON object");
     expect_rules(EACH "echo '{\"id\":99,\"reward\":1}'; done", "unknown id");
@@ -255,10 +247,9 @@ TEST(the_error_output_is_kept)
 }
 
 /* Answers, and writes its variables and descriptors to the log first. */
-#define TELLS                                                                                      \
-    "env | sed 's/^/var /' >&2; n=0; while [ $n -lt 256 ]; do [ -e /proc/$$/fd/$n ] && "           \
-    "echo \"fd $n\" >&2; n=$((n+1)); done; " EACH ID                                               \
-    "echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; done"
+#define TELLS                                                                                                          \
+    "env | sed 's/^/var /' >&2; n=0; while [ $n -lt 256 ]; do [ -e /proc/$$/fd/$n ] && "                               \
+    "echo \"fd $n\" >&2; n=$((n+1)); done; " EACH ID "echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; done"
 
 TEST(children_see_no_credentials)
 {

@@ -117,8 +117,7 @@ TEST(what_a_process_started_ends_with_it)
     char folder[] = "/tmp/tinkc-kin-XXXXXX", path[64];
     long pid = 0;
     assert_non_null(mkdtemp(folder));
-    expect_answer_after("sleep 1000 < /dev/null > /dev/null 2>&1 & echo $! > %s/pid; read -r l", 10,
-                        folder);
+    expect_answer_after("sleep 1000 < /dev/null > /dev/null 2>&1 & echo $! > %s/pid; read -r l", 10, folder);
     (void)snprintf(path, sizeof path, "%s/pid", folder);
     FILE *f = fopen(path, "re");
     assert_non_null(f);
@@ -136,10 +135,9 @@ TEST(deaths_are_counted_from_the_last_answer)
 {
     tinkc_error err = { 0 };
     seen s = { 0 };
-    tkr_children *c =
-        begin("read -r l; i=${l#*:}; i=${i%\\}}; echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; "
-              "exit 3",
-              &s, &err);
+    tkr_children *c = begin("read -r l; i=${l#*:}; i=${i%\\}}; echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; "
+                            "exit 3",
+                            &s, &err);
     for (unsigned i = 1; i <= 14; i++) {
         char line[60];
         (void)snprintf(line, sizeof line, "{\"id\":%u}", i);

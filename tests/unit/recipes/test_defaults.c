@@ -17,8 +17,7 @@ TEST(a_reward_url_has_a_minute)
     }
 }
 
-static void note_verdict(void *user, size_t which, bool ok, double reward, const tkc_tree *metrics,
-                         const char *why)
+static void note_verdict(void *user, size_t which, bool ok, double reward, const tkc_tree *metrics, const char *why)
 {
     (void)which, (void)reward, (void)metrics;
     (void)snprintf(user, 400, "%s: %s", ok ? "graded" : "failed", why);
@@ -46,15 +45,13 @@ TEST(a_rubric_has_five_minutes_for_512_tokens)
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_client *client = mock_client(mock, NULL, &err);
-    tinkc_sampler *sampler =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+    tinkc_sampler *sampler = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
     tinkc_tokenizer *tokenizer = tinkc_tokenizer_open("models/nano", NULL, &err);
     tinkc_queue *queue = tinkc_queue_new(client, &err);
     tinkc_reward *r = tinkc_reward_rubric(sampler, tokenizer, NULL, "Is it short?", &err);
     assert_ok(&err);
     assert_int_equal(tkr_reward_timeout_ms(r), 300000);
-    tinkc_mock_always(mock, NULL, "/api/v1/asample",
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/asample", &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
     tinkc_rollout rollout = { .row_json = "{\"rubric\":\"Is it kind?\"}",
                               .messages_json = "[{\"role\":\"user\",\"content\":\"Hi\"}]",
                               .text = "Ho" };

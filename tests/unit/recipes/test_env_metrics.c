@@ -38,8 +38,8 @@ static void expect(const seen *s, const char *name, double value)
 }
 
 /* A group of two; `rest` of each: reward, error, turns, metrics. Two tokens read, then one sampled. */
-#define ONE(id, index, tag, rest)                                                                  \
-    "{\"group_idx\":" #id ",\"traj_idx\":" #index ",\"group_size\":2,\"tags\":[\"" tag "\"]," rest \
+#define ONE(id, index, tag, rest)                                                                                      \
+    "{\"group_idx\":" #id ",\"traj_idx\":" #index ",\"group_size\":2,\"tags\":[\"" tag "\"]," rest                     \
     ",\"text\":\"x\",\"tokens\":[1,2,3],\"logprobs\":[0,0,-1],\"mask\":[0,0,1],\"ends\":[3]}\n"
 
 static tinkc_group *group(const char *lines)
@@ -85,8 +85,7 @@ TEST(a_batch_is_summed_up_by_tag_without_what_failed)
     expect(&s, "env/b/by_group/frac_all_bad", 0.5);
     assert_false(has(&s, "env/b/good"));
     s.n = 0;
-    assert_true(
-        tinkc_recipe_metrics((const tinkc_group *const *)all + 1, 2, "test", note, &s, &err));
+    assert_true(tinkc_recipe_metrics((const tinkc_group *const *)all + 1, 2, "test", note, &s, &err));
     expect(&s, "test/all/total_episodes", 3);
     assert_false(has(&s, "test/b/total_episodes")); /* one tag says nothing that "all" does not */
     for (size_t i = 0; i < 3; i++)

@@ -48,8 +48,7 @@ TEST(each_grader_compares_as_it_says)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (grade(rows[i].spec, rows[i].text, rows[i].answer, NULL) != rows[i].right)
-            fail_msg("%s: \"%s\" against \"%s\"", rows[i].spec, rows[i].text,
-                     rows[i].answer ? rows[i].answer : "");
+            fail_msg("%s: \"%s\" against \"%s\"", rows[i].spec, rows[i].text, rows[i].answer ? rows[i].answer : "");
 }
 
 TEST(the_json_grader_checks_a_schema)
@@ -121,8 +120,7 @@ TEST(graders_that_cannot_work_are_refused)
 /* A pattern that would run for years gives up instead. */
 TEST(a_pattern_without_end_gives_up)
 {
-    assert_true(grade("regex:^(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", NULL,
-                      NULL) == 0);
+    assert_true(grade("regex:^(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", NULL, NULL) == 0);
 }
 
 TEST(a_weight_is_finite)

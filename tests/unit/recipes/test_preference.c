@@ -43,16 +43,12 @@ static void open_bench(bench *b, size_t n)
     b->batch = tinkc_batch_new(b->client, &b->err);
     for (size_t i = 0; i < n; i++) {
         tinkc_batch_add_tokens(b->batch, ids, LEN, &b->err);
-        tinkc_batch_set(
-            b->batch, "target_tokens",
-            &(tinkc_array){
-                .data = targets, .count = LEN, .shape = shape, .ndim = 1, .dtype = TINKC_I64 },
-            &b->err);
-        tinkc_batch_set_f32(b->batch, "weights", i % 2 && rejects_one ? shorter : weights, LEN,
-                            &b->err);
-        b->tensors[i] = (tinkc_tensor){
-            .dtype = TINKC_F32, .ndim = 1, .shape = shape, .data = two_pairs[i], .count = LEN
-        };
+        tinkc_batch_set(b->batch, "target_tokens",
+                        &(tinkc_array){ .data = targets, .count = LEN, .shape = shape, .ndim = 1, .dtype = TINKC_I64 },
+                        &b->err);
+        tinkc_batch_set_f32(b->batch, "weights", i % 2 && rejects_one ? shorter : weights, LEN, &b->err);
+        b->tensors[i] =
+            (tinkc_tensor){ .dtype = TINKC_F32, .ndim = 1, .shape = shape, .data = two_pairs[i], .count = LEN };
         b->cells[i] = &b->tensors[i];
         b->rows[i] = b->grads[i];
     }

@@ -75,10 +75,9 @@ static void answer_pass(world *w, size_t k)
                                  "\"loss_fn_outputs\":[");
     size_t first = w->n_trained * k / w->substeps, last = w->n_trained * (k + 1) / w->substeps;
     for (size_t i = first; i < last; i++)
-        at += (size_t)snprintf(
-            w->answer + at, sizeof w->answer - at,
-            "%s{\"logprobs\":{\"data\":[-9,%g],\"dtype\":\"float32\",\"shape\":[2]}}",
-            i > first ? "," : "", w->all[w->trained[i]].trained);
+        at += (size_t)snprintf(w->answer + at, sizeof w->answer - at,
+                               "%s{\"logprobs\":{\"data\":[-9,%g],\"dtype\":\"float32\",\"shape\":[2]}}",
+                               i > first ? "," : "", w->all[w->trained[i]].trained);
     (void)snprintf(w->answer + at, sizeof w->answer - at, "]}");
 }
 
@@ -87,8 +86,7 @@ static bool serve(const tinkc_request *r, tinkc_mock_answer *out, void *user)
     world *w = user;
     const char *id = memmem(r->body.data, r->body.len, "\"ours-", 6);
     if (request_is_to(r, API "forward_backward"))
-        (void)snprintf(w->answer, sizeof w->answer, "{\"request_id\":\"ours-pass%zu\"}",
-                       w->n_passes++);
+        (void)snprintf(w->answer, sizeof w->answer, "{\"request_id\":\"ours-pass%zu\"}", w->n_passes++);
     else if (request_is_to(r, API "asample"))
         (void)snprintf(w->answer, sizeof w->answer, "{\"request_id\":\"ours-%d\"}", asked_for(r));
     else if (!request_is_to(r, API "retrieve_future") || !id)
@@ -121,9 +119,8 @@ static void write_lines(world *w)
                                "{\"group_idx\":%zu,\"traj_idx\":%zu,\"group_size\":%d,"
                                "\"total_reward\":%g,%s\"turns\":1,\"text\":\"x\",\"tokens\":[1,2,"
                                "%zu],\"logprobs\":[0,0,%g],\"mask\":[0,0,1],\"ends\":[3]}\n",
-                               i / GROUP + w->batch * (w->n / GROUP), i % GROUP, GROUP,
-                               w->all[i].reward, w->all[i].failed ? "\"error\":\"it broke\"," : "",
-                               10 + i, w->all[i].sampled);
+                               i / GROUP + w->batch * (w->n / GROUP), i % GROUP, GROUP, w->all[i].reward,
+                               w->all[i].failed ? "\"error\":\"it broke\"," : "", 10 + i, w->all[i].sampled);
 }
 
 static void open_world(world *w, const one *all, size_t n, tinkc_rl_options *o)
@@ -136,11 +133,9 @@ static void open_world(world *w, const one *all, size_t n, tinkc_rl_options *o)
     w->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w->err);
     tinkc_mock_compute(w->mock, serve, w, &w->err);
     w->client = mock_client(w->mock, NULL, &w->err);
-    w->trainer =
-        tinkc_trainer_new(w->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w->err);
+    w->trainer = tinkc_trainer_new(w->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w->err);
     for (size_t i = 0; i < o->n_references; i++)
-        w->references[i] = tinkc_sampler_new(
-            w->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &w->err);
+        w->references[i] = tinkc_sampler_new(w->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &w->err);
     o->references = o->n_references ? w->references : NULL;
     o->rollouts.tokenizer = tokenizer;
     o->adam = (tinkc_adam)TINKC_ADAM_INIT;
@@ -153,11 +148,9 @@ static void open_world(world *w, const one *all, size_t n, tinkc_rl_options *o)
 static void step_on_lines(world *w, const tinkc_rl_options *o)
 {
     static const int32_t ids[] = { 1, 2 };
-    w->rl = tinkc_rl_new(w->client, w->trainer, o, &(tinkc_rl_hooks){ .user = w, .recall = recall },
-                         &w->err);
+    w->rl = tinkc_rl_new(w->client, w->trainer, o, &(tinkc_rl_hooks){ .user = w, .recall = recall }, &w->err);
     for (size_t i = 0; i < w->n / GROUP + w->more_tasks; i++)
-        tinkc_rl_add(w->rl, &(tinkc_task){ .tokens = ids, .n_tokens = 2 },
-                     i < o->n_references ? i : 0, &w->err);
+        tinkc_rl_add(w->rl, &(tinkc_task){ .tokens = ids, .n_tokens = 2 }, i < o->n_references ? i : 0, &w->err);
     w->report = tinkc_rl_step(w->rl, w->batch + 1, &w->err);
     assert_ok(&w->err);
     assert_non_null(w->report);
@@ -205,12 +198,11 @@ static void check_both(world *w, size_t k, int rollout, double second, double th
     tinkc_tensor targets, given;
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
-    assert_true(tkc_forward_backward_from_pb((tinkc_bytes){ r->body.data, r->body.len },
-                                             TINKC_E_UNPROCESSABLE, &arena, &q, &w->err));
+    assert_true(tkc_forward_backward_from_pb((tinkc_bytes){ r->body.data, r->body.len }, TINKC_E_UNPROCESSABLE, &arena,
+                                             &q, &w->err));
     assert_true(k < q.data.len);
     const tkc_datum *datum = &q.data.data[k];
-    assert_true(
-        tkc_tensor_dense(tkc_datum_input(datum, "target_tokens"), &arena, &targets, &w->err));
+    assert_true(tkc_tensor_dense(tkc_datum_input(datum, "target_tokens"), &arena, &targets, &w->err));
     assert_true(tkc_tensor_dense(tkc_datum_input(datum, "advantages"), &arena, &given, &w->err));
     assert_int_equal(tinkc_tensor_i64s(&targets).data[1], 10 + rollout);
     near((double)tinkc_tensor_f32s(&given).data[0], second);
@@ -246,14 +238,10 @@ TEST(each_rollout_keeps_its_own_advantage_when_one_before_it_failed)
 /* One that is alone has nothing to be compared with but a teacher. */
 TEST(the_last_of_a_group_is_trained_by_distillation_only)
 {
-    static const one all[] = {
-        { .failed = true }, { .failed = true }, { .sampled = -1 }, { .failed = true }
-    };
+    static const one all[] = { { .failed = true }, { .failed = true }, { .sampled = -1 }, { .failed = true } };
     for (size_t distill = 0; distill < 2; distill++) {
         world w;
-        step(&w, all, 4,
-             (tinkc_rl_options){
-                 .n_references = distill, .kl_coef = (double)distill, .distill = distill });
+        step(&w, all, 4, (tinkc_rl_options){ .n_references = distill, .kl_coef = (double)distill, .distill = distill });
         assert_int_equal(w.report->trained, distill);
         near(metric(&w, "rollout_errors/groups_skipped"), 1 - (double)distill);
         near(metric(&w, "rollout_errors/total"), 3);
@@ -283,14 +271,12 @@ TEST(kl_pulls_the_advantages_towards_the_reference)
  * -1, -1, -2, 0 (mean -1), of all eight 0.5. */
 TEST(distillation_trains_on_the_teachers_log_probs_alone)
 {
-    static const one all[] = { { .reward = 5, .sampled = -1, .reference = -2 },
-                               { .reward = 0, .sampled = -1, .reference = -3 },
-                               { .reward = 0, .sampled = -1, .reference = -4 },
-                               { .reward = 0, .sampled = -1, .reference = -3 },
-                               { .reward = 5, .sampled = -3, .reference = -2 },
-                               { .reward = 0, .sampled = -3, .reference = -2 },
-                               { .reward = 0, .sampled = -3, .reference = -1 },
-                               { .reward = 0, .sampled = -3, .reference = -3 } };
+    static const one all[] = {
+        { .reward = 5, .sampled = -1, .reference = -2 }, { .reward = 0, .sampled = -1, .reference = -3 },
+        { .reward = 0, .sampled = -1, .reference = -4 }, { .reward = 0, .sampled = -1, .reference = -3 },
+        { .reward = 5, .sampled = -3, .reference = -2 }, { .reward = 0, .sampled = -3, .reference = -2 },
+        { .reward = 0, .sampled = -3, .reference = -1 }, { .reward = 0, .sampled = -3, .reference = -3 }
+    };
     static const double d[] = { 1, 2, 3, 2, -1, -1, -2, 0 };
     world w;
     step(&w, all, 8, (tinkc_rl_options){ .n_references = 2, .kl_coef = 1, .distill = true });
@@ -403,12 +389,11 @@ TEST(kl_of_later_tokens_counts_by_its_discount)
     world w;
     open_world(&w, all, 4, &o);
     for (size_t i = 0, at = 0; i < 4; i++)
-        at +=
-            (size_t)snprintf(w.lines + at, sizeof w.lines - at,
-                             "{\"group_idx\":0,\"traj_idx\":%zu,\"group_size\":4,\"total_reward\":"
-                             "0,\"turns\":1,\"text\":\"x\",\"tokens\":[1,2,%zu],\"logprobs\":[0,"
-                             "-1,-2],\"mask\":[0,1,1],\"ends\":[3]}\n",
-                             i, 10 + i);
+        at += (size_t)snprintf(w.lines + at, sizeof w.lines - at,
+                               "{\"group_idx\":0,\"traj_idx\":%zu,\"group_size\":4,\"total_reward\":"
+                               "0,\"turns\":1,\"text\":\"x\",\"tokens\":[1,2,%zu],\"logprobs\":[0,"
+                               "-1,-2],\"mask\":[0,1,1],\"ends\":[3]}\n",
+                               i, 10 + i);
     step_on_lines(&w, &o);
     near(metric(&w, "kl_policy_base"), 1.75);
     check_both(&w, 0, 0, own + 0.5 * 0.1 * 1.75, 0.1 * 1.75);
@@ -420,19 +405,16 @@ TEST(kl_of_later_tokens_counts_by_its_discount)
  * so the advantages of KL are 0.1 * (1.5 - 2) and 0.1 * (1.5 - 1). */
 TEST(each_example_of_a_rollout_is_compared_by_itself)
 {
-    static const one all[] = {
-        { .reference = -3 }, { .reference = -4 }, { .reward = 0 }, { .reward = 0 }
-    };
+    static const one all[] = { { .reference = -3 }, { .reference = -4 }, { .reward = 0 }, { .reward = 0 } };
     tinkc_rl_options o = { .n_references = 1, .kl_coef = 0.1 };
     world w;
     open_world(&w, all, 4, &o);
     for (size_t i = 0, at = 0; i < 4; i++)
-        at += (size_t)snprintf(
-            w.lines + at, sizeof w.lines - at,
-            "{\"group_idx\":0,\"traj_idx\":%zu,\"group_size\":4,\"total_reward\":"
-            "0,\"turns\":2,\"text\":\"x\",\"tokens\":[1,2,10,1,2,11],"
-            "\"logprobs\":[0,0,-1,0,0,-3],\"mask\":[0,0,1,0,0,1],\"ends\":[3,6]}\n",
-            i);
+        at += (size_t)snprintf(w.lines + at, sizeof w.lines - at,
+                               "{\"group_idx\":0,\"traj_idx\":%zu,\"group_size\":4,\"total_reward\":"
+                               "0,\"turns\":2,\"text\":\"x\",\"tokens\":[1,2,10,1,2,11],"
+                               "\"logprobs\":[0,0,-1,0,0,-3],\"mask\":[0,0,1,0,0,1],\"ends\":[3,6]}\n",
+                               i);
     w.n_trained = 8; /* examples */
     for (size_t i = 0; i < 8; i++)
         w.trained[i] = i % 2;
@@ -458,8 +440,7 @@ TEST(each_answer_is_sampled_with_a_seed_of_its_own)
     world w = { .n = 0 };
     w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);
     w.client = mock_client(w.mock, NULL, &w.err);
-    w.trainer =
-        tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
+    w.trainer = tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
     w.rl = tinkc_rl_new(w.client, w.trainer, &o, NULL, &w.err);
     tinkc_rl_add(w.rl, &(tinkc_task){ .tokens = ids, .n_tokens = 2 }, 0, &w.err);
     for (int step = 0; step < 2; step++)

@@ -19,8 +19,7 @@ static int setup(void **state)
     (void)state;
     engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &err);
     tinkc_engine_add_model(engine, "nano", "models/nano", &err);
-    client = tinkc_client_new(
-        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    client = tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
     tokenizer = tinkc_tokenizer_open("models/nano", NULL, &err);
     assert_ok(err);
     return 0;
@@ -44,8 +43,7 @@ static tinkc_trainer *new_trainer(void)
     return t;
 }
 
-static const tinkc_task sum = { .messages_json =
-                                    "[{\"role\":\"user\",\"content\":\"What is 12 + 30?\"}]",
+static const tinkc_task sum = { .messages_json = "[{\"role\":\"user\",\"content\":\"What is 12 + 30?\"}]",
                                 .answer = "42",
                                 .where = "sums.jsonl:1" };
 
@@ -54,8 +52,7 @@ static const tinkc_task sum = { .messages_json =
 static tinkc_group *roll(const tinkc_rollout_options *o, const tinkc_task *task, size_t n)
 {
     tinkc_error err = { 0 };
-    tinkc_sampler *s =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
+    tinkc_sampler *s = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
     tinkc_rollouts *p = tinkc_rollouts_new(client, o, &err);
     assert_true(tinkc_rollouts_add(p, s, task, n, 3, 99, &err));
     tinkc_group *g = tinkc_rollouts_next(p, 120000, &err);
@@ -72,12 +69,9 @@ TEST(a_group_holds_a_tasks_rollouts)
 {
     tinkc_error err = { 0 };
     tinkc_reward *r = tinkc_reward_grader("contains", &err);
-    tinkc_rollout_options o = { .tokenizer = tokenizer,
-                                .temperature = 1,
-                                .max_tokens = 16,
-                                .rewards = &r,
-                                .n_rewards = 1,
-                                .max_concurrent = 2 };
+    tinkc_rollout_options o = {
+        .tokenizer = tokenizer, .temperature = 1, .max_tokens = 16, .rewards = &r, .n_rewards = 1, .max_concurrent = 2
+    };
     tinkc_group *g = roll(&o, &sum, 5);
     assert_int_equal(tinkc_group_count(g), 5);
     for (size_t i = 0; i < 5; i++) {
@@ -184,8 +178,7 @@ TEST(a_prompt_is_messages_or_tokens)
 #undef ONE
     tinkc_error err = { 0 };
     tinkc_rollout_options o = { .tokenizer = tokenizer };
-    tinkc_sampler *s =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
+    tinkc_sampler *s = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
     tinkc_rollouts *p = tinkc_rollouts_new(client, &o, &err);
     assert_ok(err);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -216,9 +209,8 @@ static bool two_sums(const char *request, tinkc_text *answer, void *user, tinkc_
         seeds[n_seeds++] = strtoull(seed + 7, NULL, 10);
     id = strtoull(at + 5, NULL, 10);
     if (strstr(request, "\"reset\""))
-        (void)snprintf(
-            line, sizeof line,
-            "{\"id\":%llu,\"messages\":[{\"role\":\"user\",\"content\":\"What is 2 + 3?\"}]}", id);
+        (void)snprintf(line, sizeof line,
+                       "{\"id\":%llu,\"messages\":[{\"role\":\"user\",\"content\":\"What is 2 + 3?\"}]}", id);
     else if (strstr(request, "\"turn\":1") || *never_ends)
         (void)snprintf(line, sizeof line,
                        "{\"id\":%llu,\"reward\":0.25,\"messages\":[{\"role\":\"user\",\"content\":"
@@ -237,9 +229,7 @@ TEST(an_environment_has_turns)
     tinkc_error err = { 0 };
     int never = 0;
     tinkc_env *env = tinkc_env_function(two_sums, &never, &err);
-    tinkc_rollout_options o = {
-        .tokenizer = tokenizer, .temperature = 1, .max_tokens = 12, .env = env
-    };
+    tinkc_rollout_options o = { .tokenizer = tokenizer, .temperature = 1, .max_tokens = 12, .env = env };
     tinkc_group *g = roll(&o, &(tinkc_task){ .row_json = "{}" }, 3);
     for (size_t i = 0; i < 3; i++) {
         const tinkc_rollout *r = tinkc_group_at(g, i);
@@ -267,7 +257,7 @@ TEST(an_environment_has_turns)
     assert_non_null(strstr(tinkc_group_at(g, 0)->error, "rows.jsonl:4"));
     tinkc_group_free(g);
     assert_int_equal(n_closed, 1); /* what does not end by itself is closed */
-    o.max_turns = 0; /* 16 */
+    o.max_turns = 0;               /* 16 */
     o.max_tokens = 1;
     g = roll(&o, &(tinkc_task){ .row_json = "{}" }, 1);
     assert_non_null(strstr(tinkc_group_at(g, 0)->error, "limit of turns"));
@@ -291,16 +281,12 @@ static void begin_silence(silence *x, const tinkc_task *task, size_t n)
 {
     tinkc_error err = { 0 };
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-    x->client =
-        tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_mock_transport(x->mock),
-                                                  .clock = tinkc_mock_clock(x->mock) },
-                         &err);
-    x->sampler =
-        tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
-    tinkc_mock_always(x->mock, NULL, SAMPLE, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
-                      &err);
-    x->pool =
-        tinkc_rollouts_new(x->client, &(tinkc_rollout_options){ .tokenizer = tokenizer }, &err);
+    x->client = tinkc_client_new(
+        &(tinkc_client_options){ .transport = tinkc_mock_transport(x->mock), .clock = tinkc_mock_clock(x->mock) },
+        &err);
+    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+    tinkc_mock_always(x->mock, NULL, SAMPLE, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
+    x->pool = tinkc_rollouts_new(x->client, &(tinkc_rollout_options){ .tokenizer = tokenizer }, &err);
     tinkc_rollouts_add(x->pool, x->sampler, task, n, 1, 1, &err);
     (void)tinkc_rollouts_run(x->pool, 0, &err);
     err = (tinkc_error){ 0 }; /* nothing has happened in no time */
@@ -334,22 +320,16 @@ TEST(a_refused_setting_is_named)
         { { .rollouts = { .temperature = -1 } }, "rollouts: temperature: must be 0 or more" },
         { { .rollouts = { .top_p = 1.01 } }, "rollouts: top_p: must be from 0 to 1" },
         { { .rollouts = { .max_tokens = -1 } }, "rollouts: max_tokens: must be 0 or more, not -1" },
-        { { .rollouts = { .max_concurrent = -2 } },
-          "rollouts: max_concurrent: must be 0 or more, not -2" },
+        { { .rollouts = { .max_concurrent = -2 } }, "rollouts: max_concurrent: must be 0 or more, not -2" },
         { { .rollouts = { .max_turns = -1 } }, "rollouts: max_turns: must be 0 or more, not -1" },
-        { { .rollouts = { .max_episode_tokens = -1 } },
-          "rollouts: max_episode_tokens: must be 0 or more, not -1" },
-        { { .rollouts = { .context_length = -1 } },
-          "rollouts: context_length: must be 0 or more, not -1" },
-        { { .rollouts = { .sample_timeout_ms = -5 } },
-          "rollouts: sample_timeout_ms: must be 0 or more, not -5" },
+        { { .rollouts = { .max_episode_tokens = -1 } }, "rollouts: max_episode_tokens: must be 0 or more, not -1" },
+        { { .rollouts = { .context_length = -1 } }, "rollouts: context_length: must be 0 or more, not -1" },
+        { { .rollouts = { .sample_timeout_ms = -5 } }, "rollouts: sample_timeout_ms: must be 0 or more, not -5" },
         { { .rollouts = { .reserved_int = 1 } }, "rollouts: reserved fields must be zero" },
         { { .substeps = 65 }, "rl: substeps: must be from 0 to 64, not 65" },
         { { .group_size = 65537 }, "rl: group_size: must be from 0 to 65536, not 65537" },
-        { { .groups_per_batch = 1048577 },
-          "rl: groups_per_batch: must be from 0 to 1048576, not 1048577" },
-        { { .max_steps_off_policy = 1025 },
-          "rl: max_steps_off_policy: must be from 0 to 1024, not 1025" },
+        { { .groups_per_batch = 1048577 }, "rl: groups_per_batch: must be from 0 to 1048576, not 1048577" },
+        { { .max_steps_off_policy = 1025 }, "rl: max_steps_off_policy: must be from 0 to 1024, not 1025" },
     };
     tinkc_error err = { 0 };
     tinkc_trainer *t = new_trainer();
@@ -395,8 +375,7 @@ TEST(rollouts_have_defaults)
     end_silence(&x);
 }
 
-static bool note_sizes(void *user, size_t index, const tinkc_group *const *groups, size_t n,
-                       tinkc_error *err)
+static bool note_sizes(void *user, size_t index, const tinkc_group *const *groups, size_t n, tinkc_error *err)
 {
     size_t *sizes = user;
     (void)index;
@@ -420,17 +399,13 @@ TEST(batches_have_defaults)
     tinkc_error err = { 0 };
     size_t sizes[2] = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-    tinkc_client *c =
-        tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_mock_transport(mock),
-                                                  .clock = tinkc_mock_clock(mock) },
-                         &err);
-    tinkc_trainer *t =
-        tinkc_trainer_new(c, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
+    tinkc_client *c = tinkc_client_new(
+        &(tinkc_client_options){ .transport = tinkc_mock_transport(mock), .clock = tinkc_mock_clock(mock) }, &err);
+    tinkc_trainer *t = tinkc_trainer_new(c, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
     tinkc_reward *r = tinkc_reward_function("same", same_reward, NULL, &err);
     tinkc_rl_options o = { .rollouts = { .tokenizer = tokenizer, .rewards = &r, .n_rewards = 1 },
                            .adam = TINKC_ADAM_INIT };
-    tinkc_rl *rl =
-        tinkc_rl_new(c, t, &o, &(tinkc_rl_hooks){ .user = sizes, .record = note_sizes }, &err);
+    tinkc_rl *rl = tinkc_rl_new(c, t, &o, &(tinkc_rl_hooks){ .user = sizes, .record = note_sizes }, &err);
     static const int32_t ids[] = { 1, 2, 3 };
     assert_true(tinkc_rl_add(rl, &(tinkc_task){ .tokens = ids, .n_tokens = 3 }, 0, &err));
     assert_null(tinkc_rl_step(rl, 1, &err));
@@ -525,8 +500,7 @@ typedef struct disk {
     size_t recorded;
 } disk;
 
-static bool record(void *user, size_t batch, const tinkc_group *const *g, size_t n,
-                   tinkc_error *err)
+static bool record(void *user, size_t batch, const tinkc_group *const *g, size_t n, tinkc_error *err)
 {
     disk *d = user;
     d->text[batch].len = 0;
@@ -551,22 +525,20 @@ static bool by_length(const tinkc_rollout *r, void *user, double *reward, tinkc_
     return true;
 }
 
-static tinkc_rl *new_rl(tinkc_trainer *t, tinkc_reward **reward, size_t lag, size_t first, disk *d,
-                        const char *loss, tinkc_sampler **reference)
+static tinkc_rl *new_rl(tinkc_trainer *t, tinkc_reward **reward, size_t lag, size_t first, disk *d, const char *loss,
+                        tinkc_sampler **reference)
 {
     tinkc_error err = { 0 };
-    tinkc_rl_options o = { .rollouts = { .tokenizer = tokenizer,
-                                         .temperature = 1,
-                                         .max_tokens = 8,
-                                         .rewards = reward,
-                                         .n_rewards = 1 },
-                           .adam = TINKC_ADAM_INIT,
-                           .group_size = GROUP_SIZE,
-                           .groups_per_batch = BATCH / GROUP_SIZE,
-                           .max_steps_off_policy = lag,
-                           .first_step = first,
-                           .seed = 11,
-                           .loss = loss };
+    tinkc_rl_options o = {
+        .rollouts = { .tokenizer = tokenizer, .temperature = 1, .max_tokens = 8, .rewards = reward, .n_rewards = 1 },
+        .adam = TINKC_ADAM_INIT,
+        .group_size = GROUP_SIZE,
+        .groups_per_batch = BATCH / GROUP_SIZE,
+        .max_steps_off_policy = lag,
+        .first_step = first,
+        .seed = 11,
+        .loss = loss
+    };
     if (reference) {
         o.references = reference;
         o.n_references = 1;
@@ -578,8 +550,7 @@ static tinkc_rl *new_rl(tinkc_trainer *t, tinkc_reward **reward, size_t lag, siz
     tinkc_rl *rl = tinkc_rl_new(client, t, &o, &h, &err);
     for (int i = 0; i < 3; i++) {
         char text[100];
-        (void)snprintf(text, sizeof text, "[{\"role\":\"user\",\"content\":\"What is %d + 4?\"}]",
-                       i);
+        (void)snprintf(text, sizeof text, "[{\"role\":\"user\",\"content\":\"What is %d + 4?\"}]", i);
         tinkc_rl_add(rl, &(tinkc_task){ .messages_json = text }, 0, &err);
     }
     assert_ok(err);
@@ -644,9 +615,7 @@ static void expect_same_bits(size_t lag)
     tinkc_rl_free(rl);
     tinkc_trainer_free(t);
     t = tinkc_trainer_new_from(
-        client,
-        &(tinkc_state_options){ .path = tinkc_future_path(saved, 0, &err), .with_optimizer = true },
-        &err);
+        client, &(tinkc_state_options){ .path = tinkc_future_path(saved, 0, &err), .with_optimizer = true }, &err);
     assert_ok(err);
     rl = new_rl(t, &reward, lag, 2, &d2, NULL, NULL);
     run(rl, STEPS, NULL);
@@ -746,12 +715,10 @@ TEST(samples_are_as_stale_as_the_lag_allows)
  * the reference that is the model itself has no distance from it. */
 TEST(every_loss_takes_the_examples)
 {
-    static const char *const losses[] = { TINKC_IMPORTANCE_SAMPLING, TINKC_PPO, TINKC_CISPO,
-                                          TINKC_DRO };
+    static const char *const losses[] = { TINKC_IMPORTANCE_SAMPLING, TINKC_PPO, TINKC_CISPO, TINKC_DRO };
     tinkc_error err = { 0 };
     tinkc_reward *reward = tinkc_reward_function("length", by_length, NULL, &err);
-    tinkc_sampler *base =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
+    tinkc_sampler *base = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
     for (size_t i = 0; i < 4; i++) {
         disk d = { 0 };
         tinkc_trainer *t = new_trainer();

@@ -198,19 +198,15 @@ static void *stopping_resize(void *ptr, size_t old_size, size_t new_size, void *
         stop_here();
     return scarce_resize(ptr, old_size, new_size, user);
 }
-static const tinkc_allocator allocator = { stopping_alloc, stopping_resize, scarce_release,
-                                           &memory };
+static const tinkc_allocator allocator = { stopping_alloc, stopping_resize, scarce_release, &memory };
 
 /* ---- threads ---- */
 
 static atomic_bool no_threads; /* none can be started */
 
-bool __real_tkc_thread_start(pthread_t *, void *(*run)(void *), void *arg, const char *name,
-                             tinkc_error *err);
-bool __wrap_tkc_thread_start(pthread_t *, void *(*run)(void *), void *arg, const char *name,
-                             tinkc_error *err);
-bool __wrap_tkc_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const char *name,
-                             tinkc_error *err)
+bool __real_tkc_thread_start(pthread_t *, void *(*run)(void *), void *arg, const char *name, tinkc_error *err);
+bool __wrap_tkc_thread_start(pthread_t *, void *(*run)(void *), void *arg, const char *name, tinkc_error *err);
+bool __wrap_tkc_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const char *name, tinkc_error *err)
 {
     return atomic_load(&no_threads) ? tkc_fail(err, TINKC_E_MEMORY, "no thread can be started")
                                     : __real_tkc_thread_start(thread, run, arg, name, err);
@@ -336,8 +332,7 @@ static void start_service(void)
     gate_put(tke_engine_service(world.engine)->device);
     assert_true(tinkc_engine_add_model(world.engine, "org/tiny", world.model, &err));
     assert_true(!world.openai ||
-                tinkc_engine_add_model(world.engine, "nano",
-                                       world.nano ? world.nano : "models/nano", &err));
+                tinkc_engine_add_model(world.engine, "nano", world.nano ? world.nano : "models/nano", &err));
 }
 
 /* What requests are made of. */
@@ -517,8 +512,7 @@ static void name_it(const char *name, const char *value, size_t len)
     size_t i = 0;
     while (i < world.n_names && strcmp(world.names[i].name, name) != 0)
         i++;
-    assert_true(i < MAX_NAMES && strlen(name) < sizeof world.names[0].name &&
-                len < sizeof world.names[0].value);
+    assert_true(i < MAX_NAMES && strlen(name) < sizeof world.names[0].name && len < sizeof world.names[0].value);
     snprintf(world.names[i].name, sizeof world.names[i].name, "%s", name);
     snprintf(world.names[i].value, sizeof world.names[i].value, "%.*s", (int)len, value);
     world.n_names += i == world.n_names;
@@ -590,8 +584,7 @@ static bool on_write(tinkc_reply *r, const void *data, size_t len)
     assert_true(len <= ROOM || !of(r)->asked_room);
     of(r)->asked_room = false;
     pthread_mutex_lock(&of(r)->lock);
-    bool ok = (!world.deaf || of(r)->body.len + len <= world.deaf) &&
-              tkc_buf_add(&of(r)->body, data, len, &err);
+    bool ok = (!world.deaf || of(r)->body.len + len <= world.deaf) && tkc_buf_add(&of(r)->body, data, len, &err);
     pthread_cond_signal(&of(r)->over);
     pthread_mutex_unlock(&of(r)->lock);
     return ok;
@@ -632,8 +625,8 @@ static void write_out(const char *line, tkc_buf *out)
     size_t method = strspn(line, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
     bool has = method && line[method] == ' ';
     const char *path = has ? line + method + 1 : line;
-    tkc_buf_printf(out, &err, "%.*s %s%s", has ? (int)method : 4, has ? line : "POST",
-                   *path == '/' ? "" : "/api/v1/", path);
+    tkc_buf_printf(out, &err, "%.*s %s%s", has ? (int)method : 4, has ? line : "POST", *path == '/' ? "" : "/api/v1/",
+                   path);
     assert_non_null(tkc_buf_terminate(out, &err));
 }
 
@@ -711,12 +704,9 @@ static waiting *ask_begin(const char *line)
     memcpy(key_id, world.key_id, sizeof key_id);
     waiting *w = tkc_zalloc(NULL, sizeof *w, &err);
     assert_non_null(w);
-    w->reply = (tinkc_reply){ .status = on_status,
-                              .header = on_header,
-                              .write = on_write,
-                              .end = on_end,
-                              .fail = on_fail,
-                              .room = on_room };
+    w->reply = (tinkc_reply){
+        .status = on_status, .header = on_header, .write = on_write, .end = on_end, .fail = on_fail, .room = on_room
+    };
     pthread_mutex_init(&w->lock, NULL);
     assert_true(tkc_cond_init(&w->over, &err));
     tkc_buf_init(&w->head, NULL, TKC_BUF_NO_MAX);
@@ -737,8 +727,7 @@ static void wait_for(waiting *w, bool more)
 {
     int64_t deadline = tkc_deadline_ns(120000);
     pthread_mutex_lock(&w->lock);
-    while (!w->done && !(more && w->body.len > w->shown) &&
-           tkc_cond_wait_until(&w->over, &w->lock, deadline))
+    while (!w->done && !(more && w->body.len > w->shown) && tkc_cond_wait_until(&w->over, &w->lock, deadline))
         ;
     bool there = w->done || (more && w->body.len > w->shown);
     pthread_mutex_unlock(&w->lock);
@@ -764,8 +753,7 @@ static void put_line(const char *text, size_t len, tkc_buf *out)
 static void check_id(const waiting *w)
 {
     char head[250] = "";
-    bool none_yet = strstr(w->body.data, "\"complete_metadata\"") ||
-                    strstr(w->body.data, "\"type\":\"try_again\"");
+    bool none_yet = strstr(w->body.data, "\"complete_metadata\"") || strstr(w->body.data, "\"type\":\"try_again\"");
     if (w->id[0] && w->status == 200 && !none_yet)
         snprintf(head, sizeof head, " X-Tinker-Request-Id: %s", w->id);
     const char *id = strstr(w->head.data, " X-Tinker-Request-Id: ");
@@ -882,8 +870,7 @@ static void is_whole_or_refused(const waiting *w, size_t *whole)
 static void ask_scarce(char how, const char *line, tkc_buf *out)
 {
     tinkc_error err = { 0 };
-    static const char plain[] =
-        "503 application/json {\"detail\":\"out of memory\",\"code\":\"memory\"}";
+    static const char plain[] = "503 application/json {\"detail\":\"out of memory\",\"code\":\"memory\"}";
     tkc_buf now, before;
     size_t whole = 0;
     char header[2][300];
@@ -1018,8 +1005,7 @@ static void check_store(bool repair, tkc_buf *out)
     static report r;
     tinkc_error err = { 0 }, ignored = { 0 };
     r.n = 0;
-    bool good = tinkc_store_check(world.store, &(tinkc_store_check_options){ .repair = repair },
-                                  take_line, &r, &err);
+    bool good = tinkc_store_check(world.store, &(tinkc_store_check_options){ .repair = repair }, take_line, &r, &err);
     qsort(r.lines, r.n, sizeof r.lines[0], by_text);
     for (size_t i = 0; i < r.n; i++) {
         tkc_buf_cstr(out, "< ", &ignored);
@@ -1055,8 +1041,7 @@ static void list_files(tkc_buf *out)
             tkc_buf_char(out, ':', &err);
             snprintf(folder, sizeof folder, "%s", path);
         }
-        tkc_buf_printf(out, &err, " %s%s", empty_folder ? "empty" : name,
-                       line[0] == '0' && !sealed ? "(0)" : "");
+        tkc_buf_printf(out, &err, " %s%s", empty_folder ? "empty" : name, line[0] == '0' && !sealed ? "(0)" : "");
     }
     if (folder[0])
         tkc_buf_char(out, '\n', &err);
@@ -1098,12 +1083,11 @@ static void copy_nano(const char *key, const char *token)
     if (world.nano) /* of a command before */
         tiny_model_remove(world.nano);
     world.nano = tiny_folder();
-    snprintf(
-        line, sizeof line,
-        "cp models/nano/*.json '%s' && ln -s \"$PWD\"/models/nano/*.safetensors '%s' && sed -i "
-        "-e 's/\"%s_token\": [^,]*/\"%s_token\": \"%s\"/' -e 's/\"add_%s_token\": [^,]*/"
-        "\"add_%s_token\": true/' '%s/tokenizer_config.json'",
-        world.nano, world.nano, key, key, token, key, key, world.nano);
+    snprintf(line, sizeof line,
+             "cp models/nano/*.json '%s' && ln -s \"$PWD\"/models/nano/*.safetensors '%s' && sed -i "
+             "-e 's/\"%s_token\": [^,]*/\"%s_token\": \"%s\"/' -e 's/\"add_%s_token\": [^,]*/"
+             "\"add_%s_token\": true/' '%s/tokenizer_config.json'",
+             world.nano, world.nano, key, key, token, key, key, world.nano);
     assert_int_equal(system(line), 0);
 }
 
@@ -1111,9 +1095,7 @@ static void copy_nano(const char *key, const char *token)
 static void change_settings(const char *text)
 {
     world.set[2][0] = '\0';
-    assert_int_equal(sscanf(text, "%99s %99s %99s %99s", world.set[0], world.set[1], world.set[2],
-                            world.set[3]) %
-                         2,
+    assert_int_equal(sscanf(text, "%99s %99s %99s %99s", world.set[0], world.set[1], world.set[2], world.set[3]) % 2,
                      0);
 }
 
@@ -1153,8 +1135,7 @@ static void make_session(const char *what)
              members ? members + 1 : "{\"tags\":[],\"sdk_version\":\"0.25.0\"}");
     pass_time("1");
     ask(line, &out);
-    assert_true(
-        tkc_starts_with(tkc_buf_view(&out), "200 application/json {\"type\":\"create_session\""));
+    assert_true(tkc_starts_with(tkc_buf_view(&out), "200 application/json {\"type\":\"create_session\""));
     remember(name, "session_id");
     tkc_buf_free(&out);
 }
@@ -1330,8 +1311,7 @@ static void show_status(char *names, tkc_buf *out)
         const char *at = strstr(text.data, mark);
         assert_non_null(at);
         at += strlen(mark);
-        const char *value =
-            tkc_arena_str(&arena, tkc_strn(at, strcspn(at, *at == '[' ? "]" : ",}")), &err);
+        const char *value = tkc_arena_str(&arena, tkc_strn(at, strcspn(at, *at == '[' ? "]" : ",}")), &err);
         tkc_buf_printf(out, &err, " %s=", name);
         contract(value, out);
     }
@@ -1361,8 +1341,7 @@ static void act(char *line, tkc_buf *out)
             tkc_buf_cstr(out, "\n", &err);
             break; /* refused at once */
         }
-        out->len =
-            from + 2; /* what is accepted is answered with its id, and with its result later */
+        out->len = from + 2; /* what is accepted is answered with its id, and with its result later */
         remember("future", "request_id");
         ask("POST /api/v1/retrieve_future {\"request_id\":\"$future\"}", out);
         world.n_names -= strcmp(world.names[world.n_names - 1].name, "future") == 0;
@@ -1451,8 +1430,8 @@ static bool in_words(const char *at, const char *first, const char *second, tkc_
     const char *text = at, *word = strstr(at, between);
     if (!skip_front(&text, front) || !word || strcmp(at + strlen(at) - 2, "\"}") != 0)
         return false;
-    tkc_buf_printf(out, &err, "%.*s: %.*s", (int)(strlen(word) - strlen(between) - 2),
-                   word + strlen(between), (int)(word - text), text);
+    tkc_buf_printf(out, &err, "%.*s: %.*s", (int)(strlen(word) - strlen(between) - 2), word + strlen(between),
+                   (int)(word - text), text);
     return true;
 }
 
@@ -1468,8 +1447,7 @@ static bool in_openais_words(const char *at, tkc_buf *out)
         sscanf(rest + sizeof type - 1, "%79[^,],\"code\":\"%79[^\"]\"}}", param, code) != 2)
         return false;
     bool has = strcmp(param, "null") != 0;
-    tkc_buf_printf(out, &err, "%s%s%s: %.*s", code, has ? " " : "", has ? param : "",
-                   (int)(rest - text), text);
+    tkc_buf_printf(out, &err, "%s%s%s: %.*s", code, has ? " " : "", has ? param : "", (int)(rest - text), text);
     return true;
 }
 
@@ -1532,11 +1510,9 @@ static char *next_line(rule_lines *r)
         r->number++;
         while (line && part.len && part.data[0] == ' ')
             part = tkc_strn(part.data + 1, part.len - 1);
-        line =
-            tkc_arena_printf(&r->arena, &err, "%s%.*s", line ? line : "", (int)part.len, part.data);
+        line = tkc_arena_printf(&r->arena, &err, "%s%.*s", line ? line : "", (int)part.len, part.data);
         assert_non_null(line);
-    } while (line[0] && line[strlen(line) - 1] == '\\' &&
-             ((line[strlen(line) - 1] = '\0') == '\0'));
+    } while (line[0] && line[strlen(line) - 1] == '\\' && ((line[strlen(line) - 1] = '\0') == '\0'));
     return line;
 }
 
@@ -1554,8 +1530,8 @@ static void compare(rule_lines *r, char *below, char *got)
         char *expected = first ? below : tkc_starts_with(r->rest, "< ") ? next_line(r) + 2 : NULL;
         first = false;
         if (!expected || !is_shown(shown.data, expected))
-            fail_msg("%s:%zu\nexpected: %s\ngot:      %s", r->path, r->number,
-                     expected ? expected : "nothing", shown.data);
+            fail_msg("%s:%zu\nexpected: %s\ngot:      %s", r->path, r->number, expected ? expected : "nothing",
+                     shown.data);
         tkc_buf_free(&shown);
     }
     if (first || tkc_starts_with(r->rest, "< "))
@@ -1599,10 +1575,10 @@ static void play(const char *name)
     close_world();
 }
 
-#define RULES(name)                                                                                \
-    TEST(name)                                                                                     \
-    {                                                                                              \
-        play(#name);                                                                               \
+#define RULES(name)                                                                                                    \
+    TEST(name)                                                                                                         \
+    {                                                                                                                  \
+        play(#name);                                                                                                   \
     }
 RULES(plain_endpoints)
 RULES(training)
@@ -1747,8 +1723,7 @@ TEST(downloads_end_one_after_the_other)
         "\"base_model\":\"org/tiny\",\"lora_config\":{\"rank\":1,\"seed\":7}}",
         &out);
     remember("m", "model_id");
-    ask("POST /api/v1/save_weights_for_sampler {\"model_id\":\"$m\",\"seq_id\":1,\"path\":\"a\"}",
-        &out);
+    ask("POST /api/v1/save_weights_for_sampler {\"model_id\":\"$m\",\"seq_id\":1,\"path\":\"a\"}", &out);
     remember("f", "request_id");
     ask("POST /api/v1/retrieve_future {\"request_id\":\"$f\"}", &out);
     ask("GET /api/v1/training_runs/$m/checkpoints/sampler_weights/a/archive", &out);
@@ -1805,12 +1780,12 @@ static bool openai_is_possible(void)
     return possible;
 }
 
-#define RULES_OF_TEXTS(name)                                                                       \
-    TEST(name)                                                                                     \
-    {                                                                                              \
-        if (!openai_is_possible())                                                                 \
-            skip();                                                                                \
-        play(#name);                                                                               \
+#define RULES_OF_TEXTS(name)                                                                                           \
+    TEST(name)                                                                                                         \
+    {                                                                                                                  \
+        if (!openai_is_possible())                                                                                     \
+            skip();                                                                                                    \
+        play(#name);                                                                                                   \
     }
 RULES_OF_TEXTS(openai)
 RULES_OF_TEXTS(openai_members)
@@ -1847,8 +1822,7 @@ TEST(requests_whose_clients_hang_up_are_cancelled)
     memory.until = 0;
     ask(line, &out);
     assert_non_null(tkc_buf_terminate(&out, &(tinkc_error){ 0 }));
-    assert_non_null(
-        strstr(out.data, "429 application/json {\"error\":{\"message\":\"Too many large requests"));
+    assert_non_null(strstr(out.data, "429 application/json {\"error\":{\"message\":\"Too many large requests"));
     for (int i = 0; i < ALL; i++)
         if (i != STAYS)
             tke_service_cancel(svc, &w[i]->reply);

@@ -30,8 +30,7 @@ static void make_sample(sample *s, dice *d)
 }
 
 /* The definition: at each place the longest token, of equal ones the first, special ones first. */
-static bool find_slowly(const sample *s, const char *text, size_t len, size_t from,
-                        tkc_added_match *out)
+static bool find_slowly(const sample *s, const char *text, size_t len, size_t from, tkc_added_match *out)
 {
     for (size_t at = from; at < len; at++) {
         size_t best = MOST_TOKENS;
@@ -40,8 +39,7 @@ static bool find_slowly(const sample *s, const char *text, size_t len, size_t fr
             if (p.len > len - at || memcmp(p.data, text + at, p.len) != 0)
                 continue;
             if (best == MOST_TOKENS || p.len > s->patterns[best].len ||
-                (p.len == s->patterns[best].len && s->tokens[i].special &&
-                 !s->tokens[best].special))
+                (p.len == s->patterns[best].len && s->tokens[i].special && !s->tokens[best].special))
                 best = i;
         }
         if (best != MOST_TOKENS) {
@@ -70,8 +68,7 @@ TEST(added_tokens_are_found_as_defined)
         tkc_added_search search = { 0 };
         for (;;) {
             tkc_added_match got = { 0 }, want = { 0 };
-            bool found =
-                tkc_added_next(set, (const unsigned char *)text, len, false, &search, &got);
+            bool found = tkc_added_next(set, (const unsigned char *)text, len, false, &search, &got);
             assert_int_equal(found, find_slowly(&s, text, len, from, &want));
             if (!found)
                 break;

@@ -66,10 +66,9 @@ static void check_piece(const tkc_tables *t, const unsigned char *p, size_t len)
 /* Characters that text in other scripts is full of, and a few that are rare. */
 static size_t foreign_piece(dice *d, unsigned char *out)
 {
-    static const uint32_t rows[][2] = { { 0x4E00, 0x300 }, { 0x5000, 0x4F00 }, { 0x3001, 2 },
-                                        { 0x3042, 0x50 },  { 0x30A2, 0x50 },   { 0xFF0C, 1 },
-                                        { 0xAC00, 0x400 }, { 0x0E01, 0x50 },   { 0x0430, 0x20 },
-                                        { 0x0627, 0x20 },  { 0x1F600, 0x40 },  { 0x20, 0x5E } };
+    static const uint32_t rows[][2] = { { 0x4E00, 0x300 }, { 0x5000, 0x4F00 }, { 0x3001, 2 },     { 0x3042, 0x50 },
+                                        { 0x30A2, 0x50 },  { 0xFF0C, 1 },      { 0xAC00, 0x400 }, { 0x0E01, 0x50 },
+                                        { 0x0430, 0x20 },  { 0x0627, 0x20 },   { 0x1F600, 0x40 }, { 0x20, 0x5E } };
     size_t n = 0;
     uint32_t row = roll(d, 12);
     for (uint32_t left = roll(d, 12) + 1; left > 0; left--) {
@@ -166,8 +165,7 @@ static void random_words(words *w, dice *d, const char *letters)
         snprintf(w->text[w->n++], sizeof w->text[0], "%c", *c);
     for (int tries = 0; tries < 3000 && w->n < WORDS; tries++) {
         char both[2 * LONGEST + 1];
-        int n = snprintf(both, sizeof both, "%s%s", w->text[roll(d, (uint32_t)w->n)],
-                         w->text[roll(d, (uint32_t)w->n)]);
+        int n = snprintf(both, sizeof both, "%s%s", w->text[roll(d, (uint32_t)w->n)], w->text[roll(d, (uint32_t)w->n)]);
         if (n <= LONGEST && !has_word(w, both, (size_t)n))
             memcpy(w->text[w->n++], both, (size_t)n + 1);
     }
@@ -289,8 +287,7 @@ static size_t random_chars(dice *d, const char *leads, uint32_t most, unsigned c
 }
 
 /* Adds the pair of tokens at `at` in a row of n tokens, merges it everywhere, returns the new n. */
-static size_t learn_pair(words *w, int (*merges)[2], size_t *n_merges, int *row, size_t n,
-                         size_t at)
+static size_t learn_pair(words *w, int (*merges)[2], size_t *n_merges, int *row, size_t n, size_t at)
 {
     int left = row[at], right = row[at + 1];
     size_t left_len = strlen(w->text[left]), right_len = strlen(w->text[right]);
@@ -346,8 +343,7 @@ TEST(tokens_across_characters_agree_with_the_slow_encoder)
  * comes first: what is remembered of one is not taken for the other. */
 TEST(a_word_and_the_same_part_of_another_are_remembered_apart)
 {
-    static const char pair[] = "\xC3\xA1\xC3\xA2",
-                      others[] = "\xC3\xA3\xC3\xA3\xC3\xA3\xC3\xA3\xC3\xA3\xC3\xA3";
+    static const char pair[] = "\xC3\xA1\xC3\xA2", others[] = "\xC3\xA3\xC3\xA3\xC3\xA3\xC3\xA3\xC3\xA3\xC3\xA3";
     for (size_t i = 0; i < 4; i++) { /* short and long; the word first or the part */
         words w = { .n = 4, .text = { "\xC3", "\xA1", "\xA2" } };
         size_t pairs = i < 2 ? 1 : 5;
@@ -449,8 +445,7 @@ TEST(a_word_of_more_than_31_bits_is_refused)
     tkc_bpe_work work = { 0 };
     tinkc_error err = { 0 };
     int32_t out[1];
-    assert_int_equal(tkc_bpe_heap(&tok->tables, &work, (const unsigned char *)"a",
-                                  (size_t)INT32_MAX + 1, out, &err),
+    assert_int_equal(tkc_bpe_heap(&tok->tables, &work, (const unsigned char *)"a", (size_t)INT32_MAX + 1, out, &err),
                      TKC_BPE_FAILED);
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
     tinkc_tokenizer_free(tok);

@@ -65,8 +65,7 @@ static void write_vocabulary(tkc_jsonw *w)
 /* chat_template: a text, or a JSON array of named ones. */
 static tinkc_tokenizer *small_tokenizer_of(const char *chat_template, const tinkc_allocator *a)
 {
-    static const char *const marks[] = { "<|im_start|>", "<|im_end|>", "<s>",
-                                         "</s>",         "<think>",    "</think>" };
+    static const char *const marks[] = { "<|im_start|>", "<|im_end|>", "<s>", "</s>", "<think>", "</think>" };
     tinkc_error err = { 0 };
     tkc_buf json, config;
     tkc_jsonw w;
@@ -118,8 +117,7 @@ static tinkc_tokenizer *small_tokenizer_of(const char *chat_template, const tink
     }
     tkc_jsonw_end(&w);
     tinkc_tokenizer_options o = { .allocator = a };
-    tinkc_tokenizer *tok =
-        tinkc_tokenizer_parse(json.data, json.len, config.data, config.len, &o, &err);
+    tinkc_tokenizer *tok = tinkc_tokenizer_parse(json.data, json.len, config.data, config.len, &o, &err);
     assert_ok(err);
     tkc_buf_free(&json);
     tkc_buf_free(&config);
@@ -133,8 +131,8 @@ static tinkc_tokenizer *small_tokenizer(const char *chat_template)
 
 /* ---- training views, shown as text: trained tokens between [ and ] ---- */
 
-static void show_view(const tinkc_tokenizer *tok, const char *messages, const tinkc_chat_options *o,
-                      tinkc_text *out, tinkc_error *err)
+static void show_view(const tinkc_tokenizer *tok, const char *messages, const tinkc_chat_options *o, tinkc_text *out,
+                      tinkc_error *err)
 {
     tinkc_tokens ids = { 0 };
     tinkc_floats weights = { 0 };
@@ -164,8 +162,8 @@ static void show_view(const tinkc_tokenizer *tok, const char *messages, const ti
     tinkc_sizes_free(&ends);
 }
 
-static void assert_view_of(const tinkc_tokenizer *tok, const char *messages,
-                           const tinkc_chat_options *o, const char *wanted)
+static void assert_view_of(const tinkc_tokenizer *tok, const char *messages, const tinkc_chat_options *o,
+                           const char *wanted)
 {
     tinkc_text text = { 0 };
     tinkc_error err = { 0 };
@@ -175,16 +173,15 @@ static void assert_view_of(const tinkc_tokenizer *tok, const char *messages,
     tinkc_text_free(&text);
 }
 
-static void assert_view(const char *chat_template, const char *messages,
-                        const tinkc_chat_options *o, const char *wanted)
+static void assert_view(const char *chat_template, const char *messages, const tinkc_chat_options *o,
+                        const char *wanted)
 {
     tinkc_tokenizer *tok = small_tokenizer(chat_template);
     assert_view_of(tok, messages, o, wanted);
     tinkc_tokenizer_free(tok);
 }
 
-static void assert_no_view(const char *chat_template, const char *messages,
-                           const tinkc_chat_options *o, int32_t code)
+static void assert_no_view(const char *chat_template, const char *messages, const tinkc_chat_options *o, int32_t code)
 {
     tinkc_tokenizer *tok = small_tokenizer(chat_template);
     tinkc_text text = { 0 };
@@ -195,9 +192,8 @@ static void assert_no_view(const char *chat_template, const char *messages,
     tinkc_tokenizer_free(tok);
 }
 
-#define HEAD                                                                                       \
-    "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-#define MID "\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n"
+#define HEAD "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+#define MID  "\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n"
 
 TEST(rules_choose_messages)
 {
@@ -227,11 +223,9 @@ TEST(last_rules_look_at_the_end)
                                " {\"role\": \"assistant\", \"content\": \"b\"},"
                                " {\"role\": \"tool\", \"content\": \"c\"},"
                                " {\"role\": \"assistant\", \"content\": \"d\"}]";
-    static const char plain[] =
-        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
-        "<|im_start|>user\nc<|im_end|>\n#";
-    assert_view(chatml, asks, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_LAST_ASSISTANT },
-                plain);
+    static const char plain[] = "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+                                "<|im_start|>user\nc<|im_end|>\n#";
+    assert_view(chatml, asks, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_LAST_ASSISTANT }, plain);
     assert_view(chatml, asks, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_LAST_TURN }, plain);
     assert_view(chatml, turn, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_LAST_TURN },
                 "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[b<|im_end|>]\n"
@@ -240,10 +234,9 @@ TEST(last_rules_look_at_the_end)
 
 TEST(marked_messages_need_marks)
 {
-    static const char marked[] =
-        "[{\"role\": \"user\", \"content\": \"a\", \"trainable\": true},"
-        " {\"role\": \"assistant\", \"content\": \"b\", \"trainable\": false},"
-        " {\"role\": \"assistant\", \"content\": \"c\", \"trainable\": true}]";
+    static const char marked[] = "[{\"role\": \"user\", \"content\": \"a\", \"trainable\": true},"
+                                 " {\"role\": \"assistant\", \"content\": \"b\", \"trainable\": false},"
+                                 " {\"role\": \"assistant\", \"content\": \"c\", \"trainable\": true}]";
     tinkc_chat_options o = { .train_on = TINKC_TRAIN_MARKED };
     assert_view(chatml, marked, &o,
                 "<|im_start|>user\n[a<|im_end|>]\n<|im_start|>assistant\nb<|im_end|>\n"
@@ -251,25 +244,22 @@ TEST(marked_messages_need_marks)
     assert_no_view(chatml, talk, &o, TINKC_E_ARGUMENT);
     assert_no_view(chatml, marked, NULL, TINKC_E_ARGUMENT);
     /* the template never sees the mark */
-    assert_view(
-        "{% for m in messages %}{{ m|tojson }}<|im_end|>{% endfor %}", marked,
-        &(tinkc_chat_options){ .train_on = TINKC_TRAIN_MARKED },
-        "{\"role\": \"user\", \"content\": \"[a\"}<|im_end|>]{\"role\": \"assistant\", "
-        "\"content\": \"b\"}<|im_end|>{\"role\": \"assistant\", \"content\": \"[c\"}<|im_end|>]#");
+    assert_view("{% for m in messages %}{{ m|tojson }}<|im_end|>{% endfor %}", marked,
+                &(tinkc_chat_options){ .train_on = TINKC_TRAIN_MARKED },
+                "{\"role\": \"user\", \"content\": \"[a\"}<|im_end|>]{\"role\": \"assistant\", "
+                "\"content\": \"b\"}<|im_end|>{\"role\": \"assistant\", \"content\": \"[c\"}<|im_end|>]#");
 }
 
 /* OpenAI's rows: 0 = not learnt, whatever the rule; the template never sees it. */
 TEST(messages_of_no_weight_are_not_learnt)
 {
-    static const char weighed[] =
-        "[{\"role\": \"user\", \"content\": \"a\"},"
-        " {\"role\": \"assistant\", \"content\": \"b\", \"weight\": 0},"
-        " {\"role\": \"assistant\", \"content\": \"c\", \"weight\": 0.0},"
-        " {\"role\": \"assistant\", \"content\": \"d\", \"weight\": null},"
-        " {\"role\": \"assistant\", \"content\": \"e\", \"weight\": 1}]";
-    static const char both[] =
-        "[{\"role\": \"user\", \"content\": \"a\", \"trainable\": true},"
-        " {\"role\": \"assistant\", \"content\": \"b\", \"trainable\": true, \"weight\": 0}]";
+    static const char weighed[] = "[{\"role\": \"user\", \"content\": \"a\"},"
+                                  " {\"role\": \"assistant\", \"content\": \"b\", \"weight\": 0},"
+                                  " {\"role\": \"assistant\", \"content\": \"c\", \"weight\": 0.0},"
+                                  " {\"role\": \"assistant\", \"content\": \"d\", \"weight\": null},"
+                                  " {\"role\": \"assistant\", \"content\": \"e\", \"weight\": 1}]";
+    static const char both[] = "[{\"role\": \"user\", \"content\": \"a\", \"trainable\": true},"
+                               " {\"role\": \"assistant\", \"content\": \"b\", \"trainable\": true, \"weight\": 0}]";
     static const char *const wrong[] = { "0.5", "2", "-1", "\"0\"", "true", "[]" };
     static const char lines[] = "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.weight }}"
                                 "<|im_end|>{% endfor %}";
@@ -281,12 +271,10 @@ TEST(messages_of_no_weight_are_not_learnt)
                 "assistant:[d<|im_end|>]assistant:[e<|im_end|>]#");
     assert_view(lines, both, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_MARKED },
                 "user:[a<|im_end|>]assistant:b<|im_end|>#");
-    assert_no_view(lines, weighed, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_ALL_TOKENS },
-                   TINKC_E_ARGUMENT);
+    assert_no_view(lines, weighed, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_ALL_TOKENS }, TINKC_E_ARGUMENT);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char row[200];
-        (void)snprintf(row, sizeof row,
-                       "[{\"role\": \"assistant\", \"content\": \"b\", \"weight\": %s}]", wrong[i]);
+        (void)snprintf(row, sizeof row, "[{\"role\": \"assistant\", \"content\": \"b\", \"weight\": %s}]", wrong[i]);
         assert_no_view(lines, row, NULL, TINKC_E_ARGUMENT);
     }
 }
@@ -294,8 +282,7 @@ TEST(messages_of_no_weight_are_not_learnt)
 TEST(turns_can_be_split)
 {
     tinkc_chat_options o = { .split_turns = true };
-    assert_view(chatml, talk, &o,
-                HEAD "[yo<|im_end|>]\n#" HEAD "yo<|im_end|>" MID "[fine<|im_end|>]\n#");
+    assert_view(chatml, talk, &o, HEAD "[yo<|im_end|>]\n#" HEAD "yo<|im_end|>" MID "[fine<|im_end|>]\n#");
     o.train_on = TINKC_TRAIN_ALL_TOKENS;
     assert_no_view(chatml, talk, &o, TINKC_E_ARGUMENT);
     /* ends must be given then */
@@ -317,8 +304,7 @@ TEST(turns_can_be_split)
 /* BOS is never generated: it has no weight, in the first example of an array and in those behind it. */
 TEST(the_begin_mark_of_no_example_is_learnt)
 {
-    static const char marked[] =
-        "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}";
+    static const char marked[] = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}";
     tinkc_chat_options o = { .train_on = TINKC_TRAIN_ALL_TOKENS };
     tinkc_tokens ids = { 0 };
     tinkc_floats weights = { 0 };
@@ -327,8 +313,7 @@ TEST(the_begin_mark_of_no_example_is_learnt)
     tinkc_tokenizer *tok = small_tokenizer(marked);
     int32_t bos = tinkc_tokenizer_special(tok, TINKC_TOKEN_BOS);
     for (int i = 0; i < 3; i++)
-        assert_true(tinkc_chat_train(tok, "[{\"role\":\"user\",\"content\":\"ab\"}]", &o, &ids,
-                                     &weights, &ends, &err));
+        assert_true(tinkc_chat_train(tok, "[{\"role\":\"user\",\"content\":\"ab\"}]", &o, &ids, &weights, &ends, &err));
     assert_int_equal(ids.len, 9);
     assert_int_equal(weights.len, 9);
     for (size_t i = 0; i < 9; i++) {
@@ -346,8 +331,7 @@ TEST(tokens_do_not_cross_the_prompt)
 {
     static const char newline[] = "[{\"role\": \"user\", \"content\": \"a\"},"
                                   " {\"role\": \"assistant\", \"content\": \"\\nb\"}]";
-    assert_view(chatml, newline, NULL,
-                "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[\nb<|im_end|>]\n#");
+    assert_view(chatml, newline, NULL, "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[\nb<|im_end|>]\n#");
     tinkc_tokenizer *tok = small_tokenizer(chatml);
     tinkc_tokens ids = { 0 }, whole = { 0 };
     tinkc_floats weights = { 0 };
@@ -366,32 +350,29 @@ TEST(tokens_do_not_cross_the_prompt)
 /* History loses its reasoning, so no prefix of the conversation is a prefix of the text. */
 TEST(history_may_change)
 {
-    static const char text[] =
-        "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}"
-        "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
-        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}"
-        "{% if m.role == 'assistant' and loop.index0 > ns.last %}"
-        "{{ '<think>\\n' + m.reasoning_content|default('') + '\\n</think>\\n\\n' }}{% endif %}"
-        "{{ m.content + '<|im_end|>\\n' }}{% endfor %}"
-        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}";
+    static const char text[] = "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}"
+                               "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+                               "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}"
+                               "{% if m.role == 'assistant' and loop.index0 > ns.last %}"
+                               "{{ '<think>\\n' + m.reasoning_content|default('') + '\\n</think>\\n\\n' }}{% endif %}"
+                               "{{ m.content + '<|im_end|>\\n' }}{% endfor %}"
+                               "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}";
     static const char thought[] = "[{\"role\": \"user\", \"content\": \"hi\"},"
                                   " {\"role\": \"assistant\", \"content\": \"yo\","
                                   "  \"reasoning_content\": \"r1\"},"
                                   " {\"role\": \"user\", \"content\": \"more\"},"
                                   " {\"role\": \"assistant\", \"content\": \"fine\","
                                   "  \"reasoning_content\": \"r2\"}]";
-    assert_view(
-        text, thought, NULL,
-        "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n[yo<|im_end|>]\n"
-        "<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n<think>\n[r2\n</think>\n\n"
-        "fine<|im_end|>]\n#");
-    assert_view(
-        text, thought, &(tinkc_chat_options){ .split_turns = true },
-        "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n[r1\n</think>\n\nyo"
-        "<|im_end|>]\n#"
-        "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyo<|im_end|>\n"
-        "<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n<think>\n[r2\n</think>\n\n"
-        "fine<|im_end|>]\n#");
+    assert_view(text, thought, NULL,
+                "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n[yo<|im_end|>]\n"
+                "<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n<think>\n[r2\n</think>\n\n"
+                "fine<|im_end|>]\n#");
+    assert_view(text, thought, &(tinkc_chat_options){ .split_turns = true },
+                "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n[r1\n</think>\n\nyo"
+                "<|im_end|>]\n#"
+                "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyo<|im_end|>\n"
+                "<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n<think>\n[r2\n</think>\n\n"
+                "fine<|im_end|>]\n#");
 }
 
 /* Without the prompt some templates write an end mark; some write a newline only before the prompt.
@@ -411,8 +392,7 @@ TEST(prompts_may_differ_from_headers)
         "{% if m.role == 'assistant' and loop.last and not add_generation_prompt %}{{ '</s>' }}"
         "{% else %}{{ '<|im_end|>' }}{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
-    static const char no_prompt[] =
-        "{% for m in messages %}{{ m.role + ': ' + m.content + '</s>' }}{% endfor %}";
+    static const char no_prompt[] = "{% for m in messages %}{{ m.role + ': ' + m.content + '</s>' }}{% endfor %}";
     assert_view(end_instead, talk, NULL, HEAD "[yo<|im_end|>]" MID "[fine<|im_end|>]\n</s>#");
     assert_view(newline_before, talk, NULL,
                 "<|im_start|>system\nS<|im_end|><|im_start|>user\nhi<|im_end|>"
@@ -428,13 +408,12 @@ TEST(prompts_may_differ_from_headers)
 
 TEST(blocks_say_it_themselves)
 {
-    static const char text[] =
-        "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}"
-        "{% generation %}{{ '<|im_start|>assistant\\n' + m.content + '<|im_end|>\\n' }}"
-        "{% endgeneration %}{% else %}{{ '<|im_start|>' + m.role + '\\n' + m.content + "
-        "'<|im_end|>\\n' }}"
-        "{% endif %}{% endfor %}"
-        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    static const char text[] = "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}"
+                               "{% generation %}{{ '<|im_start|>assistant\\n' + m.content + '<|im_end|>\\n' }}"
+                               "{% endgeneration %}{% else %}{{ '<|im_start|>' + m.role + '\\n' + m.content + "
+                               "'<|im_end|>\\n' }}"
+                               "{% endif %}{% endfor %}"
+                               "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
     assert_view(text, talk, NULL, "<s>" HEAD "[yo<|im_end|>]" MID "[fine<|im_end|>]\n#");
     assert_view(text, talk, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_ALL_TOKENS },
                 "<s>[" HEAD "yo<|im_end|>" MID "fine<|im_end|>\n]#");
@@ -443,8 +422,7 @@ TEST(blocks_say_it_themselves)
 TEST(what_cannot_be_told_is_refused)
 {
     /* contents are mixed up, or written twice, or not at all */
-    assert_no_view("{% for m in messages %}{{ m.content|reverse }}{% endfor %}", talk, NULL,
-                   TINKC_E_UNSUPPORTED);
+    assert_no_view("{% for m in messages %}{{ m.content|reverse }}{% endfor %}", talk, NULL, TINKC_E_UNSUPPORTED);
     assert_no_view("{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}", talk, NULL,
                    TINKC_E_UNSUPPORTED);
     assert_no_view("{{ messages|length }}", talk, NULL, TINKC_E_UNSUPPORTED);
@@ -472,20 +450,17 @@ TEST(conversations_without_an_order_are_viewed)
     assert_no_view(chatml, "nonsense", NULL, TINKC_E_ARGUMENT);
     assert_no_view(NULL, talk, NULL, TINKC_E_TEMPLATE);
     assert_no_view(chatml, talk, &(tinkc_chat_options){ .train_on = 99 }, TINKC_E_ARGUMENT);
-    assert_no_view(chatml, talk, &(tinkc_chat_options){ .generation_prompt = true },
-                   TINKC_E_ARGUMENT);
+    assert_no_view(chatml, talk, &(tinkc_chat_options){ .generation_prompt = true }, TINKC_E_ARGUMENT);
     assert_no_view(chatml, talk, &(tinkc_chat_options){ .renderer = "nope" }, TINKC_E_ARGUMENT);
-    assert_no_view(chatml, talk, &(tinkc_chat_options){ .renderer = "tml_v0" },
-                   TINKC_E_UNSUPPORTED);
+    assert_no_view(chatml, talk, &(tinkc_chat_options){ .renderer = "tml_v0" }, TINKC_E_UNSUPPORTED);
     assert_no_view(chatml, talk, &(tinkc_chat_options){ .reserved = { 1 } }, TINKC_E_ARGUMENT);
-    assert_no_view(chatml, talk, &(tinkc_chat_options){ .reserved_bools = { true } },
-                   TINKC_E_ARGUMENT);
+    assert_no_view(chatml, talk, &(tinkc_chat_options){ .reserved_bools = { true } }, TINKC_E_ARGUMENT);
 }
 
 /* ---- rendering ---- */
 
-static void assert_text(const char *chat_template, const char *messages,
-                        const tinkc_chat_options *o, const char *wanted)
+static void assert_text(const char *chat_template, const char *messages, const tinkc_chat_options *o,
+                        const char *wanted)
 {
     tinkc_tokenizer *tok = small_tokenizer(chat_template);
     tinkc_text text = { 0 };
@@ -499,12 +474,10 @@ static void assert_text(const char *chat_template, const char *messages,
 
 TEST(options_reach_the_template)
 {
-    static const char text[] =
-        "{{ bos_token }}|{{ eos_token }}|{{ pad_token is defined }}|{{ tools|tojson }}"
-        "|{{ documents|tojson }}|{{ add_generation_prompt }}|{{ x }}|"
-        "{{ strftime_now('%Y') }}";
-    static const char one[] =
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"k\": 1}";
+    static const char text[] = "{{ bos_token }}|{{ eos_token }}|{{ pad_token is defined }}|{{ tools|tojson }}"
+                               "|{{ documents|tojson }}|{{ add_generation_prompt }}|{{ x }}|"
+                               "{{ strftime_now('%Y') }}";
+    static const char one[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"k\": 1}";
     assert_text(text, one, &(tinkc_chat_options){ .now_us = 1753542245000000 },
                 "<s>|<|im_end|>|False|null|null|False||2025");
     assert_text(text, one,
@@ -526,14 +499,12 @@ TEST(the_last_message_goes_on)
                 "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nso far ");
     assert_text("{% for m in messages %}{{ m.content|trim }}!{% endfor %}", open,
                 &(tinkc_chat_options){ .continue_field = "content" }, "a!so far");
-    assert_text(
-        "{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}!{% endfor %}",
-        parts, &(tinkc_chat_options){ .continue_field = "content" }, "so");
+    assert_text("{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}!{% endfor %}", parts,
+                &(tinkc_chat_options){ .continue_field = "content" }, "so");
     tinkc_tokenizer *tok = small_tokenizer(chatml);
     tinkc_text text = { 0 };
-    static const tinkc_chat_options bad[] = {
-        { .continue_field = "nope" }, { .continue_field = "content", .generation_prompt = true }
-    };
+    static const tinkc_chat_options bad[] = { { .continue_field = "nope" },
+                                              { .continue_field = "content", .generation_prompt = true } };
     for (int i = 0; i < 2; i++) {
         tinkc_error err = { 0 };
         assert_false(tinkc_chat_render(tok, open, &bad[i], &text, &err));
@@ -584,24 +555,20 @@ TEST(arguments_reach_the_template_in_the_form_that_it_reads)
                     call_of(json, sizeof json, "\"content\": \"c\", ", rows[i].arguments),
                     &(tinkc_chat_options){ .openai_calls = true }, rows[i].wanted);
     }
-    assert_text(shows(template, sizeof template, "{{ a|tojson }}"),
-                call_of(json, sizeof json, "", text), NULL,
+    assert_text(shows(template, sizeof template, "{{ a|tojson }}"), call_of(json, sizeof json, "", text), NULL,
                 "\"{\\\"a\\\": 1}\""); /* unless asked for: as transformers does */
 }
 
 TEST(an_empty_content_is_null_or_empty_text_as_the_template_needs)
 {
-    static const char both[] =
-        "{{ 'n' if m.content is none else 'e' if m.content == '' else m.content }}";
+    static const char both[] = "{{ 'n' if m.content is none else 'e' if m.content == '' else m.content }}";
     static const struct {
-        const char *show, *content,
-            *wanted; /* what a template writes for a call, and the content sent */
+        const char *show, *content, *wanted; /* what a template writes for a call, and the content sent */
     } rows[] = {
         { "{{ '+' in m.content }}", "\"content\": null, ", "False" },
         { "{{ '+' in m.content }}", "", "False" },
         { "[{{ m.content }}]", "\"content\": null, ", "[]" }, /* not [None] */
-        { "{% if m.content is none %}calls{% else %}{{ m.content + a }}{% endif %}",
-          "\"content\": null, ", "calls" },
+        { "{% if m.content is none %}calls{% else %}{{ m.content + a }}{% endif %}", "\"content\": null, ", "calls" },
         { both, "\"content\": null, ", "n" },
         { both, "", "n" },
         { both, "\"content\": \"\", ", "e" },
@@ -609,30 +576,26 @@ TEST(an_empty_content_is_null_or_empty_text_as_the_template_needs)
     };
     char json[400], show[400], template[800];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        (void)snprintf(show, sizeof show,
-                       "{%% if a.a %%}%s{%% else %%}{{ a|tojson }}%s{%% endif %%}", rows[i].show,
+        (void)snprintf(show, sizeof show, "{%% if a.a %%}%s{%% else %%}{{ a|tojson }}%s{%% endif %%}", rows[i].show,
                        rows[i].show);
-        assert_text(shows(template, sizeof template, show),
-                    call_of(json, sizeof json, rows[i].content, "{\"a\": 1}"),
+        assert_text(shows(template, sizeof template, show), call_of(json, sizeof json, rows[i].content, "{\"a\": 1}"),
                     &(tinkc_chat_options){ .openai_calls = true }, rows[i].wanted);
     }
     /* a template that writes calls only where the content is null, though it is sent empty */
-    assert_text(
-        shows(template, sizeof template, "{% if m.content is none %}{{ a|tojson }}{% endif %}"),
-        call_of(json, sizeof json, "\"content\": \"\", ", "{\"a\": 1}"),
-        &(tinkc_chat_options){ .openai_calls = true }, "{\"a\": 1}");
+    assert_text(shows(template, sizeof template, "{% if m.content is none %}{{ a|tojson }}{% endif %}"),
+                call_of(json, sizeof json, "\"content\": \"\", ", "{\"a\": 1}"),
+                &(tinkc_chat_options){ .openai_calls = true }, "{\"a\": 1}");
     /* an answer without text and calls is an empty one */
     assert_text("{% for m in messages %}{{ m.content + '!' }}{% endfor %}",
-                "[{\"role\": \"assistant\", \"content\": null}]",
-                &(tinkc_chat_options){ .openai_calls = true }, "!");
+                "[{\"role\": \"assistant\", \"content\": null}]", &(tinkc_chat_options){ .openai_calls = true }, "!");
 }
 
 TEST(limits_come_from_options)
 {
-    assert_no_view("{% for i in range(1000) %}xxxxxxxxxx{% endfor %}", talk,
-                   &(tinkc_chat_options){ .max_bytes = 100 }, TINKC_E_TEMPLATE);
-    assert_no_view("{% for i in range(1000) %}x{% endfor %}", talk,
-                   &(tinkc_chat_options){ .max_steps = 100 }, TINKC_E_TEMPLATE);
+    assert_no_view("{% for i in range(1000) %}xxxxxxxxxx{% endfor %}", talk, &(tinkc_chat_options){ .max_bytes = 100 },
+                   TINKC_E_TEMPLATE);
+    assert_no_view("{% for i in range(1000) %}x{% endfor %}", talk, &(tinkc_chat_options){ .max_steps = 100 },
+                   TINKC_E_TEMPLATE);
 }
 
 TEST(renderers_of_the_cookbook)
@@ -642,14 +605,12 @@ TEST(renderers_of_the_cookbook)
     static const char parts[] = "[{\"role\": \"assistant\", \"content\": [{\"type\": \"thinking\","
                                 " \"thinking\": \"t\"}, {\"type\": \"text\", \"text\": \"c\"}]}]";
     tinkc_chat_options colon = { .renderer = "role_colon", .train_on = TINKC_TRAIN_ALL_ASSISTANT };
-    assert_view(
-        NULL, talk, &colon,
-        "<s>System: S\n\nUser: hi\n\nAssistant:[ yo\n\n]User: more\n\nAssistant:[ fine\n\nUser:]#");
+    assert_view(NULL, talk, &colon,
+                "<s>System: S\n\nUser: hi\n\nAssistant:[ yo\n\n]User: more\n\nAssistant:[ fine\n\nUser:]#");
     colon.train_on = TINKC_TRAIN_ALL_MESSAGES;
-    assert_view(
-        NULL, talk, &colon,
-        "<s>System:[ S\n\n]User:[ hi\n\n]Assistant:[ yo\n\n]User:[ more\n\n]Assistant:[ fine\n\n"
-        "User:]#");
+    assert_view(NULL, talk, &colon,
+                "<s>System:[ S\n\n]User:[ hi\n\n]Assistant:[ yo\n\n]User:[ more\n\n]Assistant:[ fine\n\n"
+                "User:]#");
     assert_text(NULL, "[{\"role\": \"user\", \"content\": \"hi\"}]",
                 &(tinkc_chat_options){ .renderer = "role_colon", .generation_prompt = true },
                 "<s>User: hi\n\nAssistant:");
@@ -658,14 +619,12 @@ TEST(renderers_of_the_cookbook)
                 "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>"
                 "<|start_header_id|>assistant<|end_header_id|>\n\n");
     assert_text(thinking, parts, &(tinkc_chat_options){ .renderer = "qwen3" }, "Truetc");
-    assert_text(thinking, parts, &(tinkc_chat_options){ .renderer = "qwen3_disable_thinking" },
-                "Falsetc");
-    assert_text(thinking, parts, /* the caller's word is the last */
-                &(tinkc_chat_options){ .renderer = "qwen3_disable_thinking",
-                                       .variables_json = "{\"enable_thinking\": 7}" },
-                "7tc");
-    assert_no_view(chatml, parts, &(tinkc_chat_options){ .renderer = "qwen3_disable_thinking" },
-                   TINKC_E_ARGUMENT);
+    assert_text(thinking, parts, &(tinkc_chat_options){ .renderer = "qwen3_disable_thinking" }, "Falsetc");
+    assert_text(
+        thinking, parts, /* the caller's word is the last */
+        &(tinkc_chat_options){ .renderer = "qwen3_disable_thinking", .variables_json = "{\"enable_thinking\": 7}" },
+        "7tc");
+    assert_no_view(chatml, parts, &(tinkc_chat_options){ .renderer = "qwen3_disable_thinking" }, TINKC_E_ARGUMENT);
 }
 
 TEST(names_of_renderers)
@@ -705,18 +664,15 @@ TEST(models_may_have_several_templates)
                                   " {\"name\": \"rag\", \"template\": \"R\"}]";
     assert_text(several, talk, NULL, "D");
     assert_text(several, talk, &(tinkc_chat_options){ .tools_json = "[]" }, "T");
-    assert_text(several, talk, &(tinkc_chat_options){ .tools_json = "[]", .template_name = "rag" },
-                "R");
-    assert_no_view(several, talk, &(tinkc_chat_options){ .template_name = "nope" },
-                   TINKC_E_TEMPLATE);
+    assert_text(several, talk, &(tinkc_chat_options){ .tools_json = "[]", .template_name = "rag" }, "R");
+    assert_no_view(several, talk, &(tinkc_chat_options){ .template_name = "nope" }, TINKC_E_TEMPLATE);
     /* In turns, of one tokenizer. */
     static const char *const names[] = { "rag", "default", "rag", "tool_use" };
     tinkc_tokenizer *tok = small_tokenizer(several);
     tinkc_text text = { 0 };
     tinkc_error err = { 0 };
     for (size_t i = 0; i < 4; i++)
-        tinkc_chat_render(tok, talk, &(tinkc_chat_options){ .template_name = names[i] }, &text,
-                          &err);
+        tinkc_chat_render(tok, talk, &(tinkc_chat_options){ .template_name = names[i] }, &text, &err);
     assert_str(((tinkc_str){ text.data, text.len }), "RDRT");
     tinkc_text_free(&text);
     tinkc_tokenizer_free(tok);
@@ -813,8 +769,7 @@ TEST(lack_of_memory_is_an_error_and_not_another_form_of_a_call)
         tinkc_text text = { .a = &a };
         tinkc_error err = { 0 };
         c.left = n;
-        bool ok = tinkc_chat_render(tok, json, &(tinkc_chat_options){ .openai_calls = true }, &text,
-                                    &err);
+        bool ok = tinkc_chat_render(tok, json, &(tinkc_chat_options){ .openai_calls = true }, &text, &err);
         done = c.left < 3000; /* no allocation failed */
         if (ok)
             assert_memory_equal(text.data, "True{\"a\": 1}", 12);
@@ -835,8 +790,7 @@ static void *render_often(void *arg)
         tinkc_text text = { 0 };
         tinkc_error err = { 0 };
         tinkc_chat_options o = { .renderer = i % 3 ? NULL : "role_colon" };
-        bool ok = tinkc_chat_render(arg, talk, &o, &text, &err) &&
-                  tinkc_chat_stops(arg, NULL, &err) != NULL;
+        bool ok = tinkc_chat_render(arg, talk, &o, &text, &err) && tinkc_chat_stops(arg, NULL, &err) != NULL;
         tinkc_text_free(&text);
         if (!ok)
             return arg;
@@ -848,8 +802,7 @@ TEST(one_tokenizer_serves_all_threads)
 {
     enum { THREADS = 4 };
     pthread_t threads[THREADS];
-    tinkc_tokenizer *tok =
-        small_tokenizer("{% for m in messages %}{{ m.content + '</s>\\n' }}{% endfor %}");
+    tinkc_tokenizer *tok = small_tokenizer("{% for m in messages %}{{ m.content + '</s>\\n' }}{% endfor %}");
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, render_often, tok), 0);
     for (int i = 0; i < THREADS; i++) {

@@ -13,8 +13,7 @@ TEST(stream_equals_batch)
         int32_t ids[60];
         size_t n = roll(&d, 60), at = 0;
         for (size_t i = 0; i < n; i++) /* mostly single bytes: half characters */
-            ids[i] =
-                (int32_t)(roll(&d, 3) ? roll(&d, 256) : roll(&d, size + 5)) - (roll(&d, 50) == 0);
+            ids[i] = (int32_t)(roll(&d, 3) ? roll(&d, 256) : roll(&d, size + 5)) - (roll(&d, 50) == 0);
         assert_true(tinkc_decode_span(tok, ids, n, &o, &batch, &err));
         tinkc_decoder *decoder = tinkc_decoder_new(tok, &o, &err);
         while (at < n) {
@@ -22,8 +21,7 @@ TEST(stream_equals_batch)
             some = some > n - at ? n - at : some;
             assert_true(tinkc_decoder_push(decoder, ids + at, some, &stream, &err));
             if (!o.raw_bytes) /* never half a character */
-                assert_int_equal(tkc_utf8_sound((unsigned char *)stream.data, stream.len, NULL),
-                                 stream.len);
+                assert_int_equal(tkc_utf8_sound((unsigned char *)stream.data, stream.len, NULL), stream.len);
             at += some;
         }
         assert_true(tinkc_decoder_finish(decoder, &stream, &err));

@@ -173,8 +173,7 @@ TEST(marks_stand_around_the_whole_text)
     size_t len;
     char *text = long_text(&len);
     tinkc_bytes json = tkc_read_file(&arena, "models/nano/tokenizer.json", 1 << 20, &err);
-    tinkc_tokenizer *tok = tinkc_tokenizer_parse((const char *)json.data, json.len, config,
-                                                 strlen(config), NULL, &err);
+    tinkc_tokenizer *tok = tinkc_tokenizer_parse((const char *)json.data, json.len, config, strlen(config), NULL, &err);
     assert_non_null(tok);
     tinkc_tokens want = encode_all(tok, text, len);
     for (int32_t threads = 1; threads <= 3; threads++) {
@@ -359,8 +358,7 @@ TEST(arguments_of_encode_are_checked)
     o = (tinkc_encode_options){ .reserved_bools = { true } };
     expect_argument(tinkc_encode_span(tok, "x", 1, &o, &out, NULL, &err), &err);
     tinkc_text text = { 0 };
-    static const tinkc_decode_options wrong[] = { { .reserved = { 1 } },
-                                                  { .reserved_bools = { true } } };
+    static const tinkc_decode_options wrong[] = { { .reserved = { 1 } }, { .reserved_bools = { true } } };
     for (size_t i = 0; i < 2; i++)
         expect_argument(tinkc_decode_span(tok, (int32_t[]){ 0 }, 1, &wrong[i], &text, &err), &err);
     assert_int_equal(text.len, 0);

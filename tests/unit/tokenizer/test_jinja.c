@@ -134,8 +134,7 @@ TEST(endless_work_is_stopped)
     REFUSES("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
             "takes more than 10000000 steps");
     REFUSES("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "too deeply");
-    REFUSES("{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
-            "too deeply");
+    REFUSES("{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}", "too deeply");
     REFUSES("{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}", "too deeply");
     REFUSES("{% macro w() %}{{ caller() }}{% endmacro %}"
             "{% macro m() %}{% call w() %}{{ m() }}{% endcall %}{% endmacro %}{{ m() }}",
@@ -166,8 +165,7 @@ TEST(memory_is_bounded)
 
 TEST(deep_values_are_refused)
 {
-#define BUILD                                                                                      \
-    "{% set ns = namespace(l=[]) %}{% for a in range(5000) %}{% set ns.l = [ns.l] %}{% endfor %}"
+#define BUILD "{% set ns = namespace(l=[]) %}{% for a in range(5000) %}{% set ns.l = [ns.l] %}{% endfor %}"
     REFUSES(BUILD "{{ ns.l }}", "nested");
     REFUSES(BUILD "{{ ns.l|tojson }}", "nested");
     REFUSES(BUILD "{{ ns.l == [ns.l] }}", "nested");
@@ -191,18 +189,16 @@ TEST(variables_must_be_an_object)
 
 TEST(keys_keep_their_order)
 {
-    assert_renders(
-        "{{ d|tojson }} {{ d.k11 }}",
-        "{\"d\": {\"z\": 1, \"a\": 2, \"k1\": 0, \"k2\": 0, \"k3\": 0, \"k4\": 0, \"k5\": 0,"
-        " \"k6\": 0, \"k7\": 0, \"k8\": 0, \"k9\": 0, \"k10\": 0, \"k11\": 7, \"a\": 3}}",
-        "{\"z\": 1, \"a\": 3, \"k1\": 0, \"k2\": 0, \"k3\": 0, \"k4\": 0, \"k5\": 0, "
-        "\"k6\": 0, \"k7\": 0, \"k8\": 0, \"k9\": 0, \"k10\": 0, \"k11\": 7} 7");
+    assert_renders("{{ d|tojson }} {{ d.k11 }}",
+                   "{\"d\": {\"z\": 1, \"a\": 2, \"k1\": 0, \"k2\": 0, \"k3\": 0, \"k4\": 0, \"k5\": 0,"
+                   " \"k6\": 0, \"k7\": 0, \"k8\": 0, \"k9\": 0, \"k10\": 0, \"k11\": 7, \"a\": 3}}",
+                   "{\"z\": 1, \"a\": 3, \"k1\": 0, \"k2\": 0, \"k3\": 0, \"k4\": 0, \"k5\": 0, "
+                   "\"k6\": 0, \"k7\": 0, \"k8\": 0, \"k9\": 0, \"k10\": 0, \"k11\": 7} 7");
 }
 
 TEST(the_clock_is_handed_in)
 {
-    assert_renders("{{ strftime_now('%d %b %Y, %-d/%-m, %H:%M:%S %f') }}", "{}",
-                   "26 Jul 2025, 26/7, 15:04:05 000000");
+    assert_renders("{{ strftime_now('%d %b %Y, %-d/%-m, %H:%M:%S %f') }}", "{}", "26 Jul 2025, 26/7, 15:04:05 000000");
     REFUSES("{{ strftime_now('%Q') }}", "%Q");
 }
 
@@ -257,10 +253,9 @@ static void counted_release(void *ptr, size_t size, void *user)
 
 TEST(allocations_may_fail)
 {
-    static const char text[] =
-        "{% macro m(a, b=1) %}{{ a }}{{ b }}{% endmacro %}{% for x in l %}{{ m(x) }}"
-        "{{ d|tojson }}{% set ns = namespace(k=x) %}{% set ns.k = ns.k ~ 'z' %}{{ ns.k|upper }}"
-        "{% endfor %}{{ l|map('string')|join(',') }}{{ l|sort }}";
+    static const char text[] = "{% macro m(a, b=1) %}{{ a }}{{ b }}{% endmacro %}{% for x in l %}{{ m(x) }}"
+                               "{{ d|tojson }}{% set ns = namespace(k=x) %}{% set ns.k = ns.k ~ 'z' %}{{ ns.k|upper }}"
+                               "{% endfor %}{{ l|map('string')|join(',') }}{{ l|sort }}";
     static const char vars[] = "{\"l\": [3, 1, 2], \"d\": {\"a\": [1, \"\\u00e9\"]}}";
     bool done = false;
     for (size_t n = 0; !done && n < 5000; n++) {
@@ -347,15 +342,13 @@ static void make_big(big_values *b)
         char *text = tkc_arena_alloc(&b->arena, LONG, &err);
         for (size_t at = 0; at < LONG; at++)
             text[at] = texts[i][1][at % n];
-        tkc_jdict_set(&ev, &b->variables, tkc_jv_cstr(&ev, texts[i][0]),
-                      tkc_jv_view(&ev, text, LONG));
+        tkc_jdict_set(&ev, &b->variables, tkc_jv_cstr(&ev, texts[i][0]), tkc_jv_view(&ev, text, LONG));
     }
     for (int which = 0; which < 3; which++) {
         tkc_jv list = tkc_jv_list(&ev, TKC_JV_LIST, MANY);
         for (int i = 0; i < MANY; i++)
             tkc_jv_push(&ev, list.l, which == 2 ? tkc_jv_cstr(&ev, "word") : tkc_jv_int(i));
-        tkc_jdict_set(&ev, &b->variables,
-                      tkc_jv_cstr(&ev, (const char *[]){ "n", "m", "w" }[which]), list);
+        tkc_jdict_set(&ev, &b->variables, tkc_jv_cstr(&ev, (const char *[]){ "n", "m", "w" }[which]), list);
     }
     tkc_jv dict = tkc_jv_dict(&ev, TKC_JV_DICT);
     for (int i = 0; i < MANY; i++)
@@ -391,8 +384,7 @@ static bool costs(const big_values *b, const char *expression)
 
 TEST(the_clock_has_the_last_word)
 {
-    static const char text[] =
-        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
+    static const char text[] = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
     tinkc_error err = { 0 };
     tkc_jtemplate t = { 0 };
     tkc_arena arena = { 0 };
@@ -400,8 +392,7 @@ TEST(the_clock_has_the_last_word)
     tkc_jev ev;
     assert_true(tkc_jinja_parse(&t, tkc_str(text), &err));
     int64_t own = tkc_thread_cpu_ns(); /* not the machine's: others may be busy */
-    tkc_jev_init(&ev, &t, &arena,
-                 &(tkc_jlimits){ .max_steps = INT64_MAX, .max_bytes = 1 << 30, .max_ms = 5 }, &err);
+    tkc_jev_init(&ev, &t, &arena, &(tkc_jlimits){ .max_steps = INT64_MAX, .max_bytes = 1 << 30, .max_ms = 5 }, &err);
     assert_in_range(ev.deadline_ns - own, 5000000, 5000000 + tkc_thread_cpu_ns() - own);
     assert_false(tkc_jev_run(&ev, &none));
     assert_int_equal(err.code, TINKC_E_TEMPLATE);

@@ -31,11 +31,10 @@ static const parts plain = {
 static tinkc_tokenizer *parse_parts(parts p, tinkc_error *err)
 {
     char text[8192];
-    int n = snprintf(
-        text, sizeof text,
-        "{%s,\"added_tokens\":%s,\"normalizer\":%s,\"pre_tokenizer\":%s,"
-        "\"post_processor\":%s,\"decoder\":%s,\"model\":{%s,\"vocab\":%s,\"merges\":%s}}",
-        p.top, p.added, p.normalizer, p.pre, p.post, p.decoder, p.model, p.vocab, p.merges);
+    int n = snprintf(text, sizeof text,
+                     "{%s,\"added_tokens\":%s,\"normalizer\":%s,\"pre_tokenizer\":%s,"
+                     "\"post_processor\":%s,\"decoder\":%s,\"model\":{%s,\"vocab\":%s,\"merges\":%s}}",
+                     p.top, p.added, p.normalizer, p.pre, p.post, p.decoder, p.model, p.vocab, p.merges);
     assert_true(n > 0 && n < (int)sizeof text);
     *err = (tinkc_error){ 0 };
     return tinkc_tokenizer_parse(text, (size_t)n, NULL, 0, NULL, err);
@@ -104,11 +103,11 @@ TEST(added_tokens_take_white_space_as_the_reference_does)
     expect_ids(alike, "\xC4\xA0\xC4\xA0", (int32_t[]){ 3 }, 1);
 }
 
-#define WITH(field, text, name)                                                                    \
-    do {                                                                                           \
-        parts p_ = plain;                                                                          \
-        p_.field = text;                                                                           \
-        expect_refused(p_, name);                                                                  \
+#define WITH(field, text, name)                                                                                        \
+    do {                                                                                                               \
+        parts p_ = plain;                                                                                              \
+        p_.field = text;                                                                                               \
+        expect_refused(p_, name);                                                                                      \
     } while (0)
 
 TEST(refused_by_name)
@@ -117,27 +116,21 @@ TEST(refused_by_name)
     WITH(top, "\"version\":\"1.0\",\"truncation\":{}", "truncation");
     WITH(top, "\"version\":\"1.0\",\"padding\":{}", "padding");
     WITH(normalizer, "{\"type\":\"NFKC\"}", "NFKC");
-    WITH(normalizer, "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Lowercase\"}]}",
-         "Lowercase");
+    WITH(normalizer, "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Lowercase\"}]}", "Lowercase");
     WITH(pre, "{\"type\":\"Metaspace\"}", "Metaspace");
     WITH(pre, "null", "ByteLevel");
     WITH(pre, "{\"type\":\"Whitespace\"}", "Whitespace");
     WITH(pre, "{\"type\":\"Sequence\",\"pretokenizers\":[]}", "ByteLevel");
-    WITH(pre, "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"MergedWithNext\"}",
-         "MergedWithNext");
-    WITH(pre, "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}",
-         "regular expression");
-    WITH(pre,
-         "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[[:alpha:]]\"},\"behavior\":\"Isolated\"}",
-         "POSIX");
+    WITH(pre, "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"MergedWithNext\"}", "MergedWithNext");
+    WITH(pre, "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}", "regular expression");
+    WITH(pre, "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[[:alpha:]]\"},\"behavior\":\"Isolated\"}", "POSIX");
     WITH(post, "{\"type\":\"RobertaProcessing\"}", "RobertaProcessing");
     WITH(decoder, "{\"type\":\"WordPiece\"}", "WordPiece");
     WITH(decoder, "null", "decoder");
     WITH(model, "\"type\":\"WordPiece\"", "WordPiece");
     WITH(model, "\"type\":\"Unigram\"", "Unigram");
     WITH(model, "\"type\":\"BPE\",\"dropout\":0.1", "dropout");
-    WITH(model, "\"type\":\"BPE\",\"continuing_subword_prefix\":\"##\"",
-         "continuing_subword_prefix");
+    WITH(model, "\"type\":\"BPE\",\"continuing_subword_prefix\":\"##\"", "continuing_subword_prefix");
     WITH(model, "\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\"", "end_of_word_suffix");
     WITH(model, "\"type\":\"BPE\",\"byte_fallback\":true", "byte_fallback");
     WITH(model, "\"type\":\"BPE\",\"something_new\":1", "something_new");
@@ -177,14 +170,13 @@ TEST(a_vocabulary_that_contradicts_itself_is_refused)
 /* Merges that come before the vocabulary, pairs, repeats, and no type: all as the reference. */
 TEST(merges_may_be_pairs_and_come_first)
 {
-    const char *text =
-        "{\"version\":\"1.0\",\"model\":{\"merges\":[[\"a\",\"b\"],[\"b\",\"c\"],"
-        "[\"a\",\"b\"]],\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4}},"
-        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
-        "\"pattern\":{\"String\":\"|\"},\"behavior\":\"Removed\",\"invert\":false},"
-        "{\"type\":\"Digits\",\"individual_digits\":true},"
-        "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"use_regex\":false}]},"
-        "\"decoder\":{\"type\":\"ByteLevel\"}}";
+    const char *text = "{\"version\":\"1.0\",\"model\":{\"merges\":[[\"a\",\"b\"],[\"b\",\"c\"],"
+                       "[\"a\",\"b\"]],\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4}},"
+                       "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
+                       "\"pattern\":{\"String\":\"|\"},\"behavior\":\"Removed\",\"invert\":false},"
+                       "{\"type\":\"Digits\",\"individual_digits\":true},"
+                       "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"use_regex\":false}]},"
+                       "\"decoder\":{\"type\":\"ByteLevel\"}}";
     tinkc_error err = { 0 };
     tinkc_tokenizer *tok = tinkc_tokenizer_parse(text, strlen(text), NULL, 0, NULL, &err);
     if (!tok)
@@ -222,9 +214,8 @@ TEST(of_a_token_that_is_added_twice_the_last_counts)
 {
     tinkc_error err;
     parts p = plain;
-    p.added =
-        "[{\"id\":3,\"content\":\"<x>\",\"special\":true,\"lstrip\":true,\"normalized\":false},"
-        "{\"id\":3,\"content\":\"<x>\",\"special\":false,\"rstrip\":true,\"normalized\":false}]";
+    p.added = "[{\"id\":3,\"content\":\"<x>\",\"special\":true,\"lstrip\":true,\"normalized\":false},"
+              "{\"id\":3,\"content\":\"<x>\",\"special\":false,\"rstrip\":true,\"normalized\":false}]";
     p.vocab = "{\"a\":0,\"b\":1,\"ab\":2,\"\u0120\":3}";
     tinkc_tokenizer *tok = parse_parts(p, &err);
     if (!tok)
@@ -239,8 +230,7 @@ TEST(of_a_token_that_is_added_twice_the_last_counts)
 static tinkc_tokenizer *parse_with_config(const char *json, const char *config)
 {
     tinkc_error err = { 0 };
-    tinkc_tokenizer *tok =
-        tinkc_tokenizer_parse(json, strlen(json), config, strlen(config), NULL, &err);
+    tinkc_tokenizer *tok = tinkc_tokenizer_parse(json, strlen(json), config, strlen(config), NULL, &err);
     if (!tok)
         fail_msg("%s", err.message);
     return tok;
@@ -250,19 +240,17 @@ static tinkc_tokenizer *parse_with_config(const char *json, const char *config)
  * vocabulary that are spelled otherwise (a newline is no "\u010A"). */
 TEST(tokens_of_the_config_come_in_the_order_of_their_ids)
 {
-    static const char json[] =
-        "{\"version\":\"1.0\",\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"ByteLevel\","
-        "\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":"
-        "\"BPE\",\"vocab\":{\"a\":0,\"\u010A\":1,\"<\u4F60>\":2},\"merges\":[]}}";
-    tinkc_tokenizer *tok = parse_with_config(
-        json, "{\"added_tokens_decoder\":{\"9\":{\"content\":\"<y>\"},\"3\":{\"content\":\"\\n\"},"
-              "\"8\":{\"content\":\"<x>\"},\"2\":{\"content\":\"<\u4F60>\"}}}");
+    static const char json[] = "{\"version\":\"1.0\",\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"ByteLevel\","
+                               "\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":"
+                               "\"BPE\",\"vocab\":{\"a\":0,\"\u010A\":1,\"<\u4F60>\":2},\"merges\":[]}}";
+    tinkc_tokenizer *tok =
+        parse_with_config(json, "{\"added_tokens_decoder\":{\"9\":{\"content\":\"<y>\"},\"3\":{\"content\":\"\\n\"},"
+                                "\"8\":{\"content\":\"<x>\"},\"2\":{\"content\":\"<\u4F60>\"}}}");
     tinkc_tokens ids = encode_all(tok, "\n<x><y><\xE4\xBD\xA0>", strlen("\n<x><y><\xE4\xBD\xA0>"));
     assert_same_ids(&ids, (int32_t[]){ 3, 4, 5, 2 }, 4);
     tinkc_error err = { 0 };
     tinkc_text back = { 0 };
-    assert_string_equal(tinkc_decode(tok, ids.data, ids.len, &back, &err),
-                        "\n<x><y><\xE4\xBD\xA0>");
+    assert_string_equal(tinkc_decode(tok, ids.data, ids.len, &back, &err), "\n<x><y><\xE4\xBD\xA0>");
     tinkc_text_free(&back);
     tinkc_tokens_free(&ids);
     tinkc_tokenizer_free(tok);
@@ -284,15 +272,13 @@ TEST(many_added_tokens_are_read_in_linear_time)
                  &err);
     tkc_buf_cstr(&config, "{\"added_tokens_decoder\":{", &err);
     for (int i = 0; i < MANY; i++) {
-        tkc_buf_printf(&json, &err, "%s{\"id\":%d,\"content\":\"<\u4F60%d>\",\"special\":true}",
-                       i ? "," : "", i + 1, i);
-        tkc_buf_printf(&config, &err, "%s\"%d\":{\"content\":\"[\u4F60%d]\"}", i ? "," : "",
-                       2 * MANY - i, i);
+        tkc_buf_printf(&json, &err, "%s{\"id\":%d,\"content\":\"<\u4F60%d>\",\"special\":true}", i ? "," : "", i + 1,
+                       i);
+        tkc_buf_printf(&config, &err, "%s\"%d\":{\"content\":\"[\u4F60%d]\"}", i ? "," : "", 2 * MANY - i, i);
     }
     tkc_buf_cstr(&json, "]}", &err);
     tkc_buf_cstr(&config, "}}", &err);
-    tinkc_tokenizer *tok =
-        tinkc_tokenizer_parse(json.data, json.len, config.data, config.len, NULL, &err);
+    tinkc_tokenizer *tok = tinkc_tokenizer_parse(json.data, json.len, config.data, config.len, NULL, &err);
     if (!tok)
         fail_msg("%s", err.message);
     assert_int_equal(tinkc_tokenizer_size(tok), 1 + 2 * MANY);
@@ -348,8 +334,7 @@ TEST(special_tokens_come_from_the_config)
     assert_string_equal(tinkc_tokenizer_source(tok), TINY);
     int32_t bos = tinkc_tokenizer_special(tok, TINKC_TOKEN_BOS);
     assert_int_equal(bos, tinkc_tokenizer_id(tok, "<|begin|>"));
-    assert_int_equal(tinkc_tokenizer_special(tok, TINKC_TOKEN_EOS),
-                     tinkc_tokenizer_id(tok, "<|end|>"));
+    assert_int_equal(tinkc_tokenizer_special(tok, TINKC_TOKEN_EOS), tinkc_tokenizer_id(tok, "<|end|>"));
     assert_int_equal(tinkc_tokenizer_special(tok, TINKC_TOKEN_PAD), -1);
     assert_int_equal(tinkc_tokenizer_special(tok, 77), -1);
     assert_int_equal(tinkc_tokenizer_ends(tok).len, 1);
@@ -371,8 +356,7 @@ static void parse_config(const char *config, int32_t *bos, tinkc_tokens *marked)
     tinkc_error err = { 0 };
     tkc_arena arena = { 0 };
     tinkc_bytes json = tkc_read_file(&arena, TINY "/tokenizer.json", 1 << 20, &err);
-    tinkc_tokenizer *tok = tinkc_tokenizer_parse((const char *)json.data, json.len, config,
-                                                 strlen(config), NULL, &err);
+    tinkc_tokenizer *tok = tinkc_tokenizer_parse((const char *)json.data, json.len, config, strlen(config), NULL, &err);
     if (!tok)
         fail_msg("%s", err.message);
     tinkc_encode_options o = { .add_special = true };
@@ -422,8 +406,7 @@ TEST(each_mark_depends_on_its_own_flag_and_token)
 #undef BOS
 #undef EOS
     tinkc_tokenizer *tiny = open_tokenizer(TINY);
-    int32_t begin = tinkc_tokenizer_id(tiny, "<|begin|>"),
-            end = tinkc_tokenizer_id(tiny, "<|end|>");
+    int32_t begin = tinkc_tokenizer_id(tiny, "<|begin|>"), end = tinkc_tokenizer_id(tiny, "<|end|>");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_tokens ids = { 0 };
         int32_t bos;
@@ -505,8 +488,7 @@ TEST(vocab_and_merges_files_stand_in_for_tokenizer_json)
     tinkc_error err = { 0 };
     tinkc_tokenizer_options o = { .no_compiled_cache = true };
     assert_non_null(mkdtemp(folder));
-    put_file(folder, "vocab.json",
-             "{\"a\":0,\"b\":1,\"ab\":2,\"1\":3,\"11\":4,\"<|endoftext|>\":5}");
+    put_file(folder, "vocab.json", "{\"a\":0,\"b\":1,\"ab\":2,\"1\":3,\"11\":4,\"<|endoftext|>\":5}");
     assert_null(tinkc_tokenizer_open(folder, &o, &err));
     assert_non_null(strstr(err.message, "merges.txt"));
     err = (tinkc_error){ 0 };
@@ -519,10 +501,8 @@ TEST(vocab_and_merges_files_stand_in_for_tokenizer_json)
     assert_true(tinkc_tokenizer_is_special(tok, 5));
     tinkc_tokenizer_free(tok);
     put_file(folder, "added_tokens.json", "{\"<y>\":7,\"<x>\":6}");
-    put_file(folder, "special_tokens_map.json",
-             "{\"eos_token\":{\"content\":\"<x>\"},\"pad_token\":\"<x>\"}");
-    put_file(folder, "tokenizer_config.json",
-             "{\"tokenizer_class\":\"Qwen2Tokenizer\",\"pad_token\":\"<y>\"}");
+    put_file(folder, "special_tokens_map.json", "{\"eos_token\":{\"content\":\"<x>\"},\"pad_token\":\"<x>\"}");
+    put_file(folder, "tokenizer_config.json", "{\"tokenizer_class\":\"Qwen2Tokenizer\",\"pad_token\":\"<y>\"}");
     tok = open_tokenizer(folder);
     ids = encode_all(tok, "ab11<y><x>", 10);
     assert_same_ids(&ids, (int32_t[]){ 2, 3, 3, 7, 6 }, 5); /* digits one by one */
@@ -570,14 +550,10 @@ TEST(messages_name_the_file_and_the_member)
     char plain_folder[] = "/tmp/tinkc-messages-XXXXXX";
     assert_non_null(mkdtemp(plain_folder));
     expect_named(plain_folder, "tokenizer.json", "{\"version\":\"1.0\",\"model\":7}", "at byte 25");
+    expect_named(plain_folder, "tokenizer.json", "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", "merge 0");
     expect_named(plain_folder, "tokenizer.json",
-                 "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", "merge 0");
-    expect_named(
-        plain_folder, "tokenizer.json",
-        "{\"added_tokens\":[{\"content\":7}],\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
-        "at byte 28");
-    expect_named(plain_folder, "tokenizer.json",
-                 "{\"normalizer\":7,\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+                 "{\"added_tokens\":[{\"content\":7}],\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}", "at byte 28");
+    expect_named(plain_folder, "tokenizer.json", "{\"normalizer\":7,\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
                  "normalizer: JSON: an object");
     expect_named(plain_folder, "tiktoken.model", "YQ== 0\nYQ 1\n", "line 2");
     static char huge[4000010];
@@ -599,8 +575,7 @@ TEST(absurd_sizes_are_refused)
     assert_non_null(config);
     size_t n = (size_t)sprintf(config, "{\"chat_template\":[");
     for (int i = 0; i < TEMPLATES; i++)
-        n +=
-            (size_t)sprintf(config + n, "%s{\"name\":\"n%d\",\"template\":\"x\"}", i ? "," : "", i);
+        n += (size_t)sprintf(config + n, "%s{\"name\":\"n%d\",\"template\":\"x\"}", i ? "," : "", i);
     n += (size_t)sprintf(config + n, "]}");
     const char *json = "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"ByteLevel\"},"
                        "\"decoder\":{\"type\":\"ByteLevel\"},"
@@ -610,9 +585,8 @@ TEST(absurd_sizes_are_refused)
     assert_int_equal(err.code, TINKC_E_TOKENIZER);
     assert_non_null(strstr(err.message, "tokenizer_config.json: more than"));
     free(config);
-    n = (size_t)sprintf(
-        ids, "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"b\"}},"
-             "{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"b\":{\"ids\":[0");
+    n = (size_t)sprintf(ids, "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"b\"}},"
+                             "{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"b\":{\"ids\":[0");
     for (int i = 1; i < IDS; i++)
         n += (size_t)sprintf(ids + n, ",0");
     (void)sprintf(ids + n, "]}}}");
@@ -935,8 +909,7 @@ TEST(cache_folder_handed_in)
     assert_false(tkc_is_dir(entry));
     assert_int_equal(rmdir(home), -1); /* the compiled form lies in it */
     assert_int_equal(chmod(folder, 0755), 0);
-    assert_true(tkc_remove_tree(folder, &err) && tkc_remove_tree(home, &err) &&
-                tkc_remove_tree(other, &err));
+    assert_true(tkc_remove_tree(folder, &err) && tkc_remove_tree(home, &err) && tkc_remove_tree(other, &err));
 }
 
 TEST(reserved_options_must_be_zero)
@@ -963,8 +936,7 @@ TEST(reserved_options_must_be_zero)
  * ones between added tokens; what it matches quickly it still matches. */
 TEST(patterns_have_a_budget)
 {
-    static const char *const patterns[] = { "(?:a+)+$", "(?:a|aa)+$", "(?:a?){60}a{60}$",
-                                            "(?:a+|a)+$" };
+    static const char *const patterns[] = { "(?:a+)+$", "(?:a|aa)+$", "(?:a?){60}a{60}$", "(?:a+|a)+$" };
     char dir[] = "/tmp/tinkc-slow-XXXXXX", path[64], json[8192];
     static char text[9600];
     assert_non_null(mkdtemp(dir));
@@ -972,15 +944,14 @@ TEST(patterns_have_a_budget)
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         tinkc_error err = { 0 };
         tinkc_tokens out = { 0 };
-        snprintf(
-            json, sizeof json,
-            "{\"added_tokens\":[{\"id\":2,\"content\":\"<s>\",\"special\":true}],\"pre_tokenizer\":"
-            "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
-            "\"%s\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\","
-            "\"add_prefix_space\":false,\"use_regex\":false}]},\"decoder\":{\"type\":\"ByteLevel\"}"
-            ","
-            "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}",
-            patterns[i]);
+        snprintf(json, sizeof json,
+                 "{\"added_tokens\":[{\"id\":2,\"content\":\"<s>\",\"special\":true}],\"pre_tokenizer\":"
+                 "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+                 "\"%s\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"ByteLevel\","
+                 "\"add_prefix_space\":false,\"use_regex\":false}]},\"decoder\":{\"type\":\"ByteLevel\"}"
+                 ","
+                 "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}",
+                 patterns[i]);
         FILE *file = fopen(path, "w");
         fputs(json, file);
         fclose(file);

@@ -24,10 +24,9 @@ static char *conversation(size_t turns)
 
 static tinkc_error train(const tinkc_tokenizer *tok, size_t turns, size_t *learnt)
 {
-    static const char template[] =
-        "{%- for m in messages %}{{- '<|im_start|>' + m['role'] + '\n' + m['content'] + "
-        "'<|im_end|>\n' }}{%- endfor %}"
-        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}";
+    static const char template[] = "{%- for m in messages %}{{- '<|im_start|>' + m['role'] + '\n' + m['content'] + "
+                                   "'<|im_end|>\n' }}{%- endfor %}"
+                                   "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}";
     tinkc_error err = { 0 };
     tinkc_tokens ids = { 0 };
     tinkc_floats weights = { 0 };
@@ -53,8 +52,7 @@ TEST(the_work_for_one_conversation_is_limited)
     assert_ok(err);
     err = train(tok, 20, &few);
     assert_ok(err);
-    assert_true(few >=
-                20); /* something of each answer, also where its renderings are gone by now */
+    assert_true(few >= 20); /* something of each answer, also where its renderings are gone by now */
     err = train(tok, 400, &many);
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
     assert_non_null(strstr(err.message, "split the conversation"));

@@ -7,13 +7,12 @@
 #include "base/clock.h"
 #include "bpe/pretok.h"
 
-static const char kimi_pattern[] =
-    "[\\p{Han}]+|"
-    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]*"
-    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
-    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]+"
-    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
-    "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+static const char kimi_pattern[] = "[\\p{Han}]+|"
+                                   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]*"
+                                   "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+                                   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]+"
+                                   "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}&&[^\\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+                                   "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
 static tkc_regex *regex_of(const char *pattern)
 {
@@ -96,8 +95,7 @@ static void compare(tkc_scan_fn *scan, const tkc_regex *r, const unsigned char *
         size_t want = !found ? len : w.start > at ? w.start : w.end;
         size_t got = (size_t)(scan(text + at, text + len) - text);
         if (got != want)
-            fail_msg("piece at byte %zu of %zu: %zu by hand, %zu by pattern: %.*s", at, len, got,
-                     want, (int)len, text);
+            fail_msg("piece at byte %zu of %zu: %zu by hand, %zu by pattern: %.*s", at, len, got, want, (int)len, text);
         at = got;
     }
 }
@@ -178,14 +176,12 @@ TEST(pieces_of_known_texts)
     expect_pieces(TKC_SCAN_CL100K, "a  \n\n  b", "a|  \n\n| | b");
     expect_pieces(TKC_SCAN_QWEN2, "12", "1|2");
     expect_pieces(TKC_SCAN_CL100K, "x'\xC5\xBF y", "x|'\xC5\xBF| y");
-    expect_pieces(TKC_SCAN_O200K, "HTMLElement's fooBar a/b!!/\n",
-                  "HTMLElement's| foo|Bar| a|/b|!!/\n");
+    expect_pieces(TKC_SCAN_O200K, "HTMLElement's fooBar a/b!!/\n", "HTMLElement's| foo|Bar| a|/b|!!/\n");
     expect_pieces(TKC_SCAN_TEKKEN, "it's 12", "it|'s| |1|2");
     expect_pieces(TKC_SCAN_GPT2, "I'M i'm  12ab", "I|'|M| i|'m| | 12|ab");
     expect_pieces(TKC_SCAN_DEEPSEEK, "a  1", "a|  |1");
     expect_pieces(TKC_SCAN_DEEPSEEK, "a  b", "a| | b");
-    expect_pieces(TKC_SCAN_DEEPSEEK, "\xE3\x82\xAB\xE3\x83\xBB\xE3\x82\xAB",
-                  "\xE3\x82\xAB|\xE3\x83\xBB|\xE3\x82\xAB");
+    expect_pieces(TKC_SCAN_DEEPSEEK, "\xE3\x82\xAB\xE3\x83\xBB\xE3\x82\xAB", "\xE3\x82\xAB|\xE3\x83\xBB|\xE3\x82\xAB");
 }
 
 /* ---- translation ---- */
@@ -241,11 +237,10 @@ static bool matches(const char *pattern, uint32_t c)
 TEST(a_property_has_the_references_meaning_or_is_refused)
 {
     /* The first ones are PCRE2's own, or mean something else there. */
-    static const char *const refused[] = { "\\C",           "\\Qa\\E",  "\\N",     "(*UTF)a",
-                                           "(*ACCEPT)",     "(?C1)a",   "(?R)?",   "(?1)",
-                                           "(?P<n>a)",      "(?|a)",    "(?(1)a)", "(?s:.)",
-                                           "(?m:.)",        "(?~a)",    "(?",      "\\p{So}",
-                                           "\\p{Nonsense}", "[\\P{L}]", "\\pL",    "\\p{L" };
+    static const char *const refused[] = { "\\C",     "\\Qa\\E",       "\\N",      "(*UTF)a",  "(*ACCEPT)",
+                                           "(?C1)a",  "(?R)?",         "(?1)",     "(?P<n>a)", "(?|a)",
+                                           "(?(1)a)", "(?s:.)",        "(?m:.)",   "(?~a)",    "(?",
+                                           "\\p{So}", "\\p{Nonsense}", "[\\P{L}]", "\\pL",     "\\p{L" };
     assert_true(matches("\\p{Katakana}", 0x30A2));
     assert_false(matches("\\p{Katakana}", 0x30FC)); /* also used with Hiragana: script Common */
     assert_true(matches("\\p{Katakana}", 0x1B155));
@@ -293,9 +288,8 @@ TEST(the_budget_is_the_threads_own_time)
         tinkc_error err = { 0 };
         int found = tkc_regex_next(r, (const unsigned char *)"ab", 2, &w, &b, &err);
         assert_int_equal(found, rows[i].found);
-        assert_string_equal(
-            err.message,
-            found < 0 ? "the tokenizer's pattern takes more than 1234 ms for this text" : "");
+        assert_string_equal(err.message,
+                            found < 0 ? "the tokenizer's pattern takes more than 1234 ms for this text" : "");
     }
     tkc_regex_budget started = { 0 };
     int64_t clock = tkc_monotonic_ns(), own = tkc_thread_cpu_ns();

@@ -14,8 +14,7 @@ static void check_ids(const tinkc_tokenizer *tok, tinkc_str text, const tinkc_en
     tinkc_tokens got = { 0 };
     if (!tinkc_encode_span(tok, text.data, text.len, o, &got, NULL, &err))
         fail_msg("%s: %s", what, err.message);
-    if (got.len != want->len ||
-        (got.len && memcmp(got.data, want->data, got.len * sizeof *got.data) != 0))
+    if (got.len != want->len || (got.len && memcmp(got.data, want->data, got.len * sizeof *got.data) != 0))
         fail_msg("%s: %zu ids, not the %zu expected, for: %.*s", what, got.len, want->len,
                  (int)(text.len < 100 ? text.len : 100), text.data);
     tinkc_tokens_free(&got);
@@ -81,10 +80,8 @@ static void check_kitoken(const tinkc_tokenizer *tok, const char *name)
             check_ids(tok, unescape(&arena, input), NULL, &want, name);
         tinkc_tokens_free(&want);
     }
-    tinkc_tokens want =
-        read_numbers(read_text(&arena, SHARED "/vectors/kitoken/utf8_tokens_%s.txt", name));
-    check_ids(tok, read_text(&arena, SHARED "/vectors/kitoken/%s", "utf8_input.txt"), NULL, &want,
-              name);
+    tinkc_tokens want = read_numbers(read_text(&arena, SHARED "/vectors/kitoken/utf8_tokens_%s.txt", name));
+    check_ids(tok, read_text(&arena, SHARED "/vectors/kitoken/%s", "utf8_input.txt"), NULL, &want, name);
     tinkc_tokens_free(&want);
     tkc_arena_free(&arena);
 }
@@ -151,8 +148,8 @@ static void check_iree(const tinkc_tokenizer *tok, const char *family)
     }
 }
 
-static void check_family(const char *path, const char *kitoken, const char *llama_cpp,
-                         const char *rust, const char *iree)
+static void check_family(const char *path, const char *kitoken, const char *llama_cpp, const char *rust,
+                         const char *iree)
 {
     tinkc_tokenizer *tok = open_tokenizer(path);
     if (kitoken)
@@ -170,8 +167,7 @@ TEST(published_tokenizers_agree_with_their_vectors)
 {
     check_family(SHARED "/gpt2", "gpt2", "gpt-2", NULL, "gpt2");
     check_family(SHARED "/llama3", "llama32", "llama-bpe", "llama3", "llama3");
-    check_family(SHARED "/llama3/tokenizer.pairs.json.zst", "llama33", "llama-bpe", "llama3",
-                 "llama3");
+    check_family(SHARED "/llama3/tokenizer.pairs.json.zst", "llama33", "llama-bpe", "llama3", "llama3");
     check_family(SHARED "/gpt-oss", "gpt_oss", NULL, NULL, NULL);
     check_family(SHARED "/deepseek-r1", "r1", NULL, NULL, NULL);
     check_family(SHARED "/deepseek-v3", NULL, NULL, NULL, "deepseek-v3");

@@ -30,8 +30,7 @@ static const char *assemble(const char *at, tkc_buf *to)
         } else if (*at == ' ') {
             at++;
         } else {
-            tkc_buf_char(to, (char)((strchr(hex, at[0]) - hex) * 16 + (strchr(hex, at[1]) - hex)),
-                         &err);
+            tkc_buf_char(to, (char)((strchr(hex, at[0]) - hex) * 16 + (strchr(hex, at[1]) - hex)), &err);
             at += 2;
         }
     }
@@ -78,8 +77,7 @@ static bool sample(tinkc_bytes b, tinkc_error *err)
     assert_int_equal(done, err->code == 0);
     if (!done)
         return false;
-    assert_true(r.topk.ids.len == (size_t)r.topk.k * r.topk.rows &&
-                r.topk.logprobs.len == r.topk.ids.len);
+    assert_true(r.topk.ids.len == (size_t)r.topk.k * r.topk.rows && r.topk.logprobs.len == r.topk.ids.len);
     return tkc_sample_response_to_json(&r, &out, err);
 }
 
@@ -95,8 +93,7 @@ static void check_rows(const row *rows, size_t n, reader *read, const char *what
         tinkc_bytes bytes = bytes_of(rows[i].bytes);
         tkc_buf_clear(&out);
         bool good = read(bytes, &err);
-        (void)snprintf(want, sizeof want, "%s%s%s", good ? "" : what, good ? "" : ": ",
-                       rows[i].want);
+        (void)snprintf(want, sizeof want, "%s%s%s", good ? "" : what, good ? "" : ": ", rows[i].want);
         const char *got = good ? tkc_buf_terminate(&out, &err) : err.message;
         if (strcmp(got, want) != 0)
             fail_msg("%s\nis     %s\nwanted %s", rows[i].bytes, got, want);
@@ -113,8 +110,8 @@ static void check_rows(const row *rows, size_t n, reader *read, const char *what
 /* ---- requests of passes ---- */
 
 /* A request whose only datum holds `chunks` and `inputs`. */
-#define REQUEST(chunks, inputs)                                                                    \
-    "{\"model_id\":\"\",\"forward_backward_input\":{\"data\":[{\"model_input\":{\"chunks\":"       \
+#define REQUEST(chunks, inputs)                                                                                        \
+    "{\"model_id\":\"\",\"forward_backward_input\":{\"data\":[{\"model_input\":{\"chunks\":"                           \
     "[" chunks "]},\"loss_fn_inputs\":{" inputs "}}],\"loss_fn\":\"\"}}"
 
 TEST_WITH(damaged_requests_are_refused, set_up, tear_down)
@@ -196,8 +193,7 @@ TEST_WITH(damaged_requests_are_refused, set_up, tear_down)
           "{\"model_id\":\"\",\"forward_backward_input\":{\"data\":[],\"loss_fn\":\"\","
           "\"loss_fn_config\":{\"x\":0.0,\"y\":0.0,\"\":0.0}}}" },
     };
-    check_rows(rows, sizeof rows / sizeof *rows, request, "forward_backward request",
-               TINKC_E_UNPROCESSABLE);
+    check_rows(rows, sizeof rows / sizeof *rows, request, "forward_backward request", TINKC_E_UNPROCESSABLE);
 }
 
 /* What a tensor without type, or one that is cut inside an element, is called when it is checked. */
@@ -225,8 +221,8 @@ TEST_WITH(tensors_of_requests, set_up, tear_down)
         tkc_forward_backward_request r;
         char text[200];
         bool given = rows[i].bytes != NULL;
-        (void)snprintf(text, sizeof text, "1a{12{0a{'x'}%s%s%s}}", given ? " 12{" : "",
-                       given ? rows[i].bytes : "", given ? "}" : "");
+        (void)snprintf(text, sizeof text, "1a{12{0a{'x'}%s%s%s}}", given ? " 12{" : "", given ? rows[i].bytes : "",
+                       given ? "}" : "");
         tinkc_bytes bytes = bytes_of(text);
         tkc_forward_backward_from_pb(bytes, TINKC_E_UNPROCESSABLE, &arena, &r, &err);
         assert_ok(err);
@@ -245,8 +241,7 @@ TEST_WITH(names_that_come_twice, set_up, tear_down)
         tkc_forward_backward_request r;
         char text[2000] = "";
         for (size_t i = 0; i < n; i++) /* the names 0 to 4, over and over; the value is the place */
-            (void)snprintf(text + strlen(text), 60, "2a{0a{'%zu'} 11%02zx00000000000000}", i % 5,
-                           i);
+            (void)snprintf(text + strlen(text), 60, "2a{0a{'%zu'} 11%02zx00000000000000}", i % 5, i);
         tinkc_bytes bytes = bytes_of(text);
         tkc_forward_backward_from_pb(bytes, TINKC_E_UNPROCESSABLE, &arena, &r, &err);
         assert_ok(err);
@@ -277,8 +272,8 @@ TEST_WITH(very_many_names, set_up, tear_down)
         tkc_buf_add(&out, name, 6, &err);
     }
     assert_ok(err);
-    tkc_forward_backward_from_pb((tinkc_bytes){ (const void *)out.data, out.len },
-                                 TINKC_E_UNPROCESSABLE, &arena, &r, &err);
+    tkc_forward_backward_from_pb((tinkc_bytes){ (const void *)out.data, out.len }, TINKC_E_UNPROCESSABLE, &arena, &r,
+                                 &err);
     assert_ok(err);
     assert_int_equal(r.loss_fn_config.len, N);
     assert_string_equal(r.loss_fn_config.names[N - 1], "099999");
@@ -353,8 +348,7 @@ TEST_WITH(damaged_outputs_are_refused, set_up, tear_down)
         { "1a{0a{'x'} 11000000000000e03f}", "{\"loss_fn_output_type\":\"ArrayRecord\",\"loss_fn_"
                                             "outputs\":[],\"metrics\":{\"x\":0.5}}" },
     };
-    check_rows(rows, sizeof rows / sizeof *rows, output, "forward_backward result",
-               TINKC_E_BAD_RESPONSE);
+    check_rows(rows, sizeof rows / sizeof *rows, output, "forward_backward result", TINKC_E_BAD_RESPONSE);
 }
 
 /* ---- samples ---- */
@@ -440,8 +434,7 @@ TEST_WITH(after_a_failure, set_up, tear_down)
     memset(&r, 0x55, sizeof r);
     memset(&o, 0x55, sizeof o);
     memset(&s, 0x55, sizeof s);
-    assert_false(
-        tkc_forward_backward_from_json(tkc_str("{"), TINKC_E_UNPROCESSABLE, &arena, &r, NULL, &err));
+    assert_false(tkc_forward_backward_from_json(tkc_str("{"), TINKC_E_UNPROCESSABLE, &arena, &r, NULL, &err));
     assert_false(tkc_output_from_json(tkc_str("{"), &arena, &o, &err));
     assert_false(tkc_sample_response_from_json(tkc_str("{"), &arena, &s, &err));
     assert_true(r.data.len == 0 && o.records.len == 0 && s.sequences.len == 0);

@@ -47,8 +47,8 @@ TEST_WITH(defaults_of_the_service, set_up, tear_down)
 
 static void assert_adam(const tkc_adam_params *p)
 {
-    assert_true(p->learning_rate == 0.0001 && p->beta1 == 0.9 && p->beta2 == 0.95 &&
-                p->eps == 1e-12 && p->weight_decay == 0 && p->grad_clip_norm == 0);
+    assert_true(p->learning_rate == 0.0001 && p->beta1 == 0.9 && p->beta2 == 0.95 && p->eps == 1e-12 &&
+                p->weight_decay == 0 && p->grad_clip_norm == 0);
 }
 
 TEST_WITH(defaults_of_requests, set_up, tear_down)
@@ -131,8 +131,7 @@ TEST_WITH(names_with_a_zero, set_up, tear_down)
 /* The name of every output is looked at before anything is written. */
 TEST_WITH(names_that_cannot_be_sent, set_up, tear_down)
 {
-    tkc_batched_tensor fields[] = { { .name = "a", .dtype = TINKC_I64 },
-                                    { .name = "b", .dtype = TINKC_I64 } };
+    tkc_batched_tensor fields[] = { { .name = "a", .dtype = TINKC_I64 }, { .name = "b", .dtype = TINKC_I64 } };
     for (size_t bad = 0; bad < 3; bad++) {
         tinkc_error err = { 0 };
         tkc_array_record record = { .fields = { fields, 2 } };
@@ -159,8 +158,7 @@ TEST_WITH(null_is_not_a_value, set_up, tear_down)
     assert_true(lora.seed.is == TKC_GIVEN && lora.seed.value == 0 && !lora.seed.negative);
     decode(&tkc_lora_config_type, "{\"rank\":1,\"seed\":-1}", &lora);
     assert_true(lora.seed.is == TKC_GIVEN && lora.seed.negative);
-    decode(&tkc_stream_event_type, "{\"event_type\":\"token\",\"logprob\":null,\"index\":null}",
-           &e);
+    decode(&tkc_stream_event_type, "{\"event_type\":\"token\",\"logprob\":null,\"index\":null}", &e);
     assert_int_equal(e.logprob.is, TKC_NULL);
     assert_int_equal(e.index.is, TKC_NULL);
     assert_int_equal(e.token_id.is, TKC_ABSENT);
@@ -242,8 +240,7 @@ TEST_WITH(prompt_work_travels, set_up, tear_down)
     assert_true(!r.target_prompt_logprobs.dtype && !r.alt_tokens.dtype && !r.topk.ids.data);
     assert_int_equal(r.prompt_cache_hit_tokens, 0);
     assert_true(tkc_sample_response_from_json(
-        tkc_str("{\"sequences\":[{\"tokens\":[],\"new\":{}}],\"prompt_alt_tokens\":{\"new\":1}}"),
-        &arena, &r, &err));
+        tkc_str("{\"sequences\":[{\"tokens\":[],\"new\":{}}],\"prompt_alt_tokens\":{\"new\":1}}"), &arena, &r, &err));
     assert_ok(err);
 }
 
@@ -290,13 +287,12 @@ TEST_WITH(numbers_of_samples, set_up, tear_down)
     assert_true(ids[0] == INT32_MAX && ids[1] == INT32_MIN && logprobs[1] == -2);
     assert_int_equal(tkc_topk_row(&r.topk, 1, &ids, &logprobs), 0);
     assert_int_equal(tkc_topk_row(&r.topk, 3, &ids, &logprobs), 1);
-    assert_true(tkc_sample_response_from_json(
-        tkc_str("{\"sequences\":[],\"topk_prompt_logprobs\":[[],null,[]]}"), &arena, &r, &err));
+    assert_true(tkc_sample_response_from_json(tkc_str("{\"sequences\":[],\"topk_prompt_logprobs\":[[],null,[]]}"),
+                                              &arena, &r, &err));
     assert_true(r.topk.k == 0 && r.topk.rows == 0 && !r.topk.ids.data); /* nobody has any */
     for (size_t i = 0; i < sizeof cached / sizeof *cached; i++) {
         char text[100];
-        (void)snprintf(text, sizeof text, "{\"sequences\":[],\"prompt_cache_hit_tokens\":%s}",
-                       cached[i].text);
+        (void)snprintf(text, sizeof text, "{\"sequences\":[],\"prompt_cache_hit_tokens\":%s}", cached[i].text);
         assert_true(tkc_sample_response_from_json(tkc_str(text), &arena, &r, &err));
         assert_int_equal(r.prompt_cache_hit_tokens, cached[i].want);
     }
@@ -428,15 +424,12 @@ TEST_WITH(a_tensor_is_dense_or_sparse, set_up, tear_down)
 /* The text of a message begins with its brace, whatever stands before it. */
 TEST_WITH(texts_of_messages, set_up, tear_down)
 {
-    static const char run[] =
-        "{ \"training_run_id\":\"q\",\"base_model\":\"m\",\"model_owner\":\"o\","
-        "\"is_lora\":false,\"last_request_time\":\"2026-01-03T00:00:00Z\" }";
+    static const char run[] = "{ \"training_run_id\":\"q\",\"base_model\":\"m\",\"model_owner\":\"o\","
+                              "\"is_lora\":false,\"last_request_time\":\"2026-01-03T00:00:00Z\" }";
     char json[400];
     tkc_training_runs_response r;
-    (void)snprintf(
-        json, sizeof json,
-        "{\"training_runs\":[ \n%s ],\"cursor\":{\"offset\":0,\"limit\":1,\"total_count\":1}}",
-        run);
+    (void)snprintf(json, sizeof json,
+                   "{\"training_runs\":[ \n%s ],\"cursor\":{\"offset\":0,\"limit\":1,\"total_count\":1}}", run);
     decode(&tkc_training_runs_response_type, json, &r);
     assert_int_equal(r.training_runs.len, 1);
     assert_int_equal(r.training_runs.data[0].json.len, sizeof run - 1);
@@ -460,12 +453,11 @@ TEST_WITH(sparse_tensors_travel, set_up, tear_down)
                                  .dtype = TINKC_F32,
                                  .sparse = true } };
     tkc_datum datum = { .chunks = { &chunk, 1 }, .inputs = { &input, 1 } };
-    tkc_forward_backward_request r = { .model_id = "m", .loss_fn = "l", .data = { &datum, 1 } },
-                                 back;
+    tkc_forward_backward_request r = { .model_id = "m", .loss_fn = "l", .data = { &datum, 1 } }, back;
     tkc_buf_clear(&out);
     assert_true(tkc_forward_backward_to_pb(&r, &out, &err));
-    assert_true(tkc_forward_backward_from_pb((tinkc_bytes){ (void *)out.data, out.len },
-                                             TINKC_E_BAD_RESPONSE, &arena, &back, &err));
+    assert_true(tkc_forward_backward_from_pb((tinkc_bytes){ (void *)out.data, out.len }, TINKC_E_BAD_RESPONSE, &arena,
+                                             &back, &err));
     assert_ok(err);
     const tkc_tensor *t = tkc_datum_input(&back.data.data[0], "weights");
     assert_true(t->sparse && !t->ragged && t->count == 2 && t->crow.len == 3 && t->col.len == 2);
@@ -544,12 +536,11 @@ TEST_WITH(expected_tokens_of_images, set_up, tear_down)
         tinkc_error err = { 0 };
         tkc_forward_backward_request r;
         char text[300];
-        (void)snprintf(
-            text, sizeof text,
-            "{\"model_id\":\"m\",\"forward_input\":{\"data\":[{\"model_input\":{\"chunks\":[{"
-            "\"type\":\"image\",\"data\":\"\",\"format\":\"png\",\"expected_tokens\":%s}]},"
-            "\"loss_fn_inputs\":{}}],\"loss_fn\":\"x\"}}",
-            rows[i].json);
+        (void)snprintf(text, sizeof text,
+                       "{\"model_id\":\"m\",\"forward_input\":{\"data\":[{\"model_input\":{\"chunks\":[{"
+                       "\"type\":\"image\",\"data\":\"\",\"format\":\"png\",\"expected_tokens\":%s}]},"
+                       "\"loss_fn_inputs\":{}}],\"loss_fn\":\"x\"}}",
+                       rows[i].json);
         tkc_forward_backward_from_json(tkc_str(text), TINKC_E_BAD_RESPONSE, &arena, &r, NULL, &err);
         assert_ok(err);
         assert_int_equal(r.data.data[0].chunks.data[0].expected_tokens, rows[i].want);
@@ -584,8 +575,7 @@ TEST_WITH(members_of_chunks, set_up, tear_down)
         char text[100];
         size_t n = strlen(rows[i].hex) / 2;
         (void)snprintf(text, sizeof text, "1a%02zx0a%02zx%s", n + 2, n, rows[i].hex);
-        bool read = tkc_forward_backward_from_pb(unhex(&arena, text), TINKC_E_BAD_RESPONSE, &arena,
-                                                 &r, &err);
+        bool read = tkc_forward_backward_from_pb(unhex(&arena, text), TINKC_E_BAD_RESPONSE, &arena, &r, &err);
         if (read != (rows[i].want != 0))
             fail_msg("row %zu: %s", i, err.message);
         if (read)
@@ -615,8 +605,7 @@ TEST_WITH(passes_in_json_that_are_refused, set_up, tear_down)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         tkc_forward_backward_request r;
-        assert_false(tkc_forward_backward_from_json(tkc_str(rows[i][0]), TINKC_E_BAD_RESPONSE,
-                                                    &arena, &r, NULL, &err));
+        assert_false(tkc_forward_backward_from_json(tkc_str(rows[i][0]), TINKC_E_BAD_RESPONSE, &arena, &r, NULL, &err));
         if (!strstr(err.message, rows[i][1]))
             fail_msg("row %zu: %s", i, err.message);
         assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
@@ -624,9 +613,8 @@ TEST_WITH(passes_in_json_that_are_refused, set_up, tear_down)
     tinkc_error err = { 0 };
     tkc_forward_backward_request r;
     assert_true(tkc_forward_backward_from_json(
-        tkc_str(
-            "{\"model_id\":\"m\",\"seq_id\":null,\"forward_backward_input\":null,\"forward_input\":"
-            "{\"data\":[],\"loss_fn\":\"x\",\"loss_fn_config\":null}}"),
+        tkc_str("{\"model_id\":\"m\",\"seq_id\":null,\"forward_backward_input\":null,\"forward_input\":"
+                "{\"data\":[],\"loss_fn\":\"x\",\"loss_fn_config\":null}}"),
         TINKC_E_BAD_RESPONSE, &arena, &r, NULL, &err));
     assert_true(r.forward_only && r.seq_id == 0 && r.loss_fn_config.len == 0);
 }
@@ -664,8 +652,7 @@ TEST_WITH(texts_in_a_configuration, set_up, tear_down)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         tkc_forward_backward_request r;
-        bool read = tkc_forward_backward_from_pb(unhex(&arena, rows[i].bytes), TINKC_E_BAD_RESPONSE,
-                                                 &arena, &r, &err);
+        bool read = tkc_forward_backward_from_pb(unhex(&arena, rows[i].bytes), TINKC_E_BAD_RESPONSE, &arena, &r, &err);
         if (read != rows[i].fine)
             fail_msg("row %zu: %s", i, err.message);
         if (!read)
@@ -688,8 +675,8 @@ static bool request_pb(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
 static bool request_json(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
 {
     tkc_forward_backward_request r;
-    bool done = tkc_forward_backward_from_json(tkc_strn((const char *)b.data, b.len),
-                                               TINKC_E_BAD_RESPONSE, a, &r, NULL, err);
+    bool done =
+        tkc_forward_backward_from_json(tkc_strn((const char *)b.data, b.len), TINKC_E_BAD_RESPONSE, a, &r, NULL, err);
     assert_true(!done || (r.data.len == 1 && r.loss_fn_config.len == 2));
     return done;
 }
@@ -697,16 +684,16 @@ static bool output_pb(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
 {
     tkc_forward_backward_output r;
     bool done = tkc_output_from_pb(b, a, &r, err);
-    assert_true(!done || (r.n_datums == 2 && r.records.len == 1 && r.metrics.len == 1 &&
-                          r.records.data[0].fields.len == 2));
+    assert_true(!done ||
+                (r.n_datums == 2 && r.records.len == 1 && r.metrics.len == 1 && r.records.data[0].fields.len == 2));
     return done;
 }
 static bool output_json(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
 {
     tkc_forward_backward_output r;
     bool done = tkc_output_from_json(tkc_strn((const char *)b.data, b.len), a, &r, err);
-    assert_true(!done || (r.n_datums == 2 && r.records.len == 1 && r.metrics.len == 1 &&
-                          r.records.data[0].fields.len == 2));
+    assert_true(!done ||
+                (r.n_datums == 2 && r.records.len == 1 && r.metrics.len == 1 && r.records.data[0].fields.len == 2));
     return done;
 }
 static bool sample_pb(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
@@ -789,13 +776,12 @@ TEST_WITH(memory_that_ends, set_up, tear_down)
     assert_ok(err);
     assert_needs_memory(output_pb, kept(), "a result");
 
-    static const char sample[] =
-        "{\"sequences\":[{\"stop_reason\":\"stop\",\"tokens\":[5,6],\"logprobs\":[-1,-2]},{"
-        "\"tokens\":[7]}],"
-        "\"prompt_logprobs\":[null,-2],\"topk_prompt_logprobs\":[null,[[9,-0.25],[4,-1.5]]],"
-        "\"target_prompt_logprobs\":{\"data\":[-0.5],\"dtype\":\"float32\",\"shape\":[1,1]},"
-        "\"prompt_alt_tokens\":{\"tokens\":{\"data\":[7],\"dtype\":\"int64\",\"shape\":[1,1]},"
-        "\"logprobs\":{\"data\":[-2.0],\"dtype\":\"float32\",\"shape\":[1,1]}}}";
+    static const char sample[] = "{\"sequences\":[{\"stop_reason\":\"stop\",\"tokens\":[5,6],\"logprobs\":[-1,-2]},{"
+                                 "\"tokens\":[7]}],"
+                                 "\"prompt_logprobs\":[null,-2],\"topk_prompt_logprobs\":[null,[[9,-0.25],[4,-1.5]]],"
+                                 "\"target_prompt_logprobs\":{\"data\":[-0.5],\"dtype\":\"float32\",\"shape\":[1,1]},"
+                                 "\"prompt_alt_tokens\":{\"tokens\":{\"data\":[7],\"dtype\":\"int64\",\"shape\":[1,1]},"
+                                 "\"logprobs\":{\"data\":[-2.0],\"dtype\":\"float32\",\"shape\":[1,1]}}}";
     tkc_sample_response s;
     text = (tinkc_bytes){ (const unsigned char *)sample, sizeof sample - 1 };
     assert_needs_memory(sample_json, text, "a sample in JSON");
@@ -811,10 +797,9 @@ TEST_WITH(memory_that_ends_at_a_tensor, set_up, tear_down)
 {
     static const uint16_t halves[] = { 0x3F80, 0x4000 };
     static const int64_t offsets[] = { 0, 4 };
-    const tkc_batched_tensor field = { .name = "f",
-                                       .data = { (const void *)halves, 4 },
-                                       .offsets = { offsets, 2 },
-                                       .dtype = TINKC_BF16 };
+    const tkc_batched_tensor field = {
+        .name = "f", .data = { (const void *)halves, 4 }, .offsets = { offsets, 2 }, .dtype = TINKC_BF16
+    };
     const tkc_array_record record = { .type_tag = "", .fields = { &field, 1 }, .n_datums = 1 };
     const tkc_forward_backward_output o = { .type = "t", .records = { &record, 1 }, .n_datums = 1 };
     bool done = false;
@@ -826,8 +811,7 @@ TEST_WITH(memory_that_ends_at_a_tensor, set_up, tear_down)
         done = tkc_output_tensor(&o, 0, "f", &small, &t, &err);
         assert_int_equal(err.code, done ? 0 : TINKC_E_MEMORY);
         if (done)
-            assert_true(t.count == 2 && ((const float *)t.data)[1] == 2 && t.ndim == 1 &&
-                        t.shape[0] == 2);
+            assert_true(t.count == 2 && ((const float *)t.data)[1] == 2 && t.ndim == 1 && t.shape[0] == 2);
         tkc_arena_free(&small);
     }
     assert_true(done);

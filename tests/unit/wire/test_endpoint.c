@@ -47,9 +47,9 @@ TEST(every_endpoint_keeps_its_terms)
         ;
     for (int32_t id = 0; id < TKC_EP_COUNT; id++) {
         const tkc_endpoint *e = tkc_endpoint_get(id);
-        snprintf(found, sizeof found, "%s %s %s pool=%s needs=%s retries=%s silence=%d %s->%s %s\n",
-                 e->name, e->method, e->path, pools[e->pool], needs[e->need], retries[e->retries],
-                 (int)e->timeout_ms, encodings[e->request_encoding], encodings[e->result_encoding],
+        snprintf(found, sizeof found, "%s %s %s pool=%s needs=%s retries=%s silence=%d %s->%s %s\n", e->name, e->method,
+                 e->path, pools[e->pool], needs[e->need], retries[e->retries], (int)e->timeout_ms,
+                 encodings[e->request_encoding], encodings[e->result_encoding],
                  e->request_type ? e->request_type : "-");
         assert_string_equal(found, line);
         if (!fgets(line, sizeof line, file))
@@ -71,13 +71,11 @@ TEST(paths_are_escaped)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         err = (tinkc_error){ 0 };
         tkc_buf_clear(&out);
-        assert_false(
-            tkc_endpoint_path(e, (const char *const[]){ bad[i], "weights/x", NULL }, &out, &err));
+        assert_false(tkc_endpoint_path(e, (const char *const[]){ bad[i], "weights/x", NULL }, &out, &err));
         assert_int_equal(err.code, TINKC_E_ARGUMENT);
     }
     err = (tinkc_error){ 0 };
-    assert_false(
-        tkc_endpoint_path(e, (const char *const[]){ "r", "weights/../x", NULL }, &out, &err));
+    assert_false(tkc_endpoint_path(e, (const char *const[]){ "r", "weights/../x", NULL }, &out, &err));
     err = (tinkc_error){ 0 };
     assert_false(tkc_endpoint_path(e, (const char *const[]){ "r", NULL }, &out, &err));
     err = (tinkc_error){ 0 };
@@ -134,8 +132,7 @@ TEST(checkpoints_take_one_segment_or_two)
     r = route_of("DELETE", "/api/v1/training_runs/r/checkpoints/weights");
     assert_int_equal(r.endpoint->id, TKC_EP_DELETE_CHECKPOINT);
     assert_string_equal(r.ckpt, "weights");
-    assert_int_equal(route_of("POST", "/api/v1/training_runs/r/checkpoints/a/b/publish").status,
-                     404);
+    assert_int_equal(route_of("POST", "/api/v1/training_runs/r/checkpoints/a/b/publish").status, 404);
 }
 
 RUN_TESTS(set_up, tear_down)

@@ -7,7 +7,6 @@
 #include "support/scratch.h"
 #include "support/client/wire_samples.h"
 
-
 static _Alignas(16) char msg[4096];
 
 enum { REFUSED, READ, KEPT };

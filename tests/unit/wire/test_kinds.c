@@ -42,30 +42,29 @@ static const tkc_field part_fields[] = {
 };
 static const tkc_message part_type = { "part", sizeof(part), part_fields, 2, NULL };
 
-#define FIELDS(flags)                                                                              \
-    {                                                                                              \
-        { "str", TKC_STR, flags, offsetof(all_kinds, str), NULL },                                 \
-            { "boolean", TKC_BOOL, 0, offsetof(all_kinds, boolean), NULL },                        \
-            { "i64", TKC_I64, 0, offsetof(all_kinds, i64), NULL },                                 \
-            { "f32", TKC_F32, 0, offsetof(all_kinds, f32), NULL },                                 \
-            { "f64", TKC_F64, 0, offsetof(all_kinds, f64), NULL },                                 \
-            { "opt_i64", TKC_OPT_I64, flags, offsetof(all_kinds, opt_i64), NULL },                 \
-            { "opt_bool", TKC_OPT_BOOL, flags, offsetof(all_kinds, opt_bool), NULL },              \
-            { "opt_f32", TKC_OPT_F32, flags, offsetof(all_kinds, opt_f32), NULL },                 \
-            { "opt_f64", TKC_OPT_F64, flags, offsetof(all_kinds, opt_f64), NULL },                 \
-            { "seed", TKC_OPT_SEED, flags, offsetof(all_kinds, seed), NULL },                      \
-            { "name", TKC_NAME, flags, offsetof(all_kinds, name), colours },                       \
-            { "time", TKC_TIME, flags, offsetof(all_kinds, time), NULL },                          \
-            { "strs", TKC_STRS, flags, offsetof(all_kinds, strs), NULL },                          \
-            { "metadata", TKC_METADATA, flags, offsetof(all_kinds, metadata), NULL },              \
-            { "numbers", TKC_NUMBERS, flags, offsetof(all_kinds, numbers), NULL },                 \
-            { "raw", TKC_RAW, flags, offsetof(all_kinds, raw), NULL },                             \
-            { "object", TKC_OBJECT, 0, offsetof(all_kinds, object), &part_type },                  \
-            { "pointer", TKC_OBJECT_PTR, flags, offsetof(all_kinds, pointer), &part_type },        \
-            { "objects", TKC_OBJECTS, flags, offsetof(all_kinds, objects), &part_type },           \
-            { "map", TKC_MAP, 0, offsetof(all_kinds, map), &part_type },                           \
-            { "kind", TKC_CONST, 0, 0, "all" },                                                    \
-            { "", TKC_SELF, 0, offsetof(all_kinds, json), NULL },                                  \
+#define FIELDS(flags)                                                                                                  \
+    {                                                                                                                  \
+        { "str", TKC_STR, flags, offsetof(all_kinds, str), NULL },                                                     \
+            { "boolean", TKC_BOOL, 0, offsetof(all_kinds, boolean), NULL },                                            \
+            { "i64", TKC_I64, 0, offsetof(all_kinds, i64), NULL },                                                     \
+            { "f32", TKC_F32, 0, offsetof(all_kinds, f32), NULL },                                                     \
+            { "f64", TKC_F64, 0, offsetof(all_kinds, f64), NULL },                                                     \
+            { "opt_i64", TKC_OPT_I64, flags, offsetof(all_kinds, opt_i64), NULL },                                     \
+            { "opt_bool", TKC_OPT_BOOL, flags, offsetof(all_kinds, opt_bool), NULL },                                  \
+            { "opt_f32", TKC_OPT_F32, flags, offsetof(all_kinds, opt_f32), NULL },                                     \
+            { "opt_f64", TKC_OPT_F64, flags, offsetof(all_kinds, opt_f64), NULL },                                     \
+            { "seed", TKC_OPT_SEED, flags, offsetof(all_kinds, seed), NULL },                                          \
+            { "name", TKC_NAME, flags, offsetof(all_kinds, name), colours },                                           \
+            { "time", TKC_TIME, flags, offsetof(all_kinds, time), NULL },                                              \
+            { "strs", TKC_STRS, flags, offsetof(all_kinds, strs), NULL },                                              \
+            { "metadata", TKC_METADATA, flags, offsetof(all_kinds, metadata), NULL },                                  \
+            { "numbers", TKC_NUMBERS, flags, offsetof(all_kinds, numbers), NULL },                                     \
+            { "raw", TKC_RAW, flags, offsetof(all_kinds, raw), NULL },                                                 \
+            { "object", TKC_OBJECT, 0, offsetof(all_kinds, object), &part_type },                                      \
+            { "pointer", TKC_OBJECT_PTR, flags, offsetof(all_kinds, pointer), &part_type },                            \
+            { "objects", TKC_OBJECTS, flags, offsetof(all_kinds, objects), &part_type },                               \
+            { "map", TKC_MAP, 0, offsetof(all_kinds, map), &part_type }, { "kind", TKC_CONST, 0, 0, "all" },           \
+            { "", TKC_SELF, 0, offsetof(all_kinds, json), NULL },                                                      \
     }
 static const tkc_field plain_fields[] = FIELDS(0);
 static const tkc_field nullable_fields[] = FIELDS(TKC_NULLABLE);
@@ -198,10 +197,10 @@ TEST_WITH(lists_of_every_length, set_up, tear_down)
         tinkc_error err = { 0 };
         tkc_buf json;
         tkc_buf_init(&json, NULL, TKC_BUF_NO_MAX);
-        static const char *const heads[] = { "{\"strs\":[", "],\"metadata\":{", "},\"numbers\":{",
-                                             "},\"objects\":[", "],\"map\":{" };
-        static const char *const items[] = { "\"t%zu\"", "\"k%zu\":\"v%zu\"", "\"x%zu\":%zu",
-                                             "{\"n\":%zu}", "\"m%zu\":{\"n\":%zu}" };
+        static const char *const heads[] = { "{\"strs\":[", "],\"metadata\":{", "},\"numbers\":{", "},\"objects\":[",
+                                             "],\"map\":{" };
+        static const char *const items[] = { "\"t%zu\"", "\"k%zu\":\"v%zu\"", "\"x%zu\":%zu", "{\"n\":%zu}",
+                                             "\"m%zu\":{\"n\":%zu}" };
         for (size_t list = 0; list < 5; list++) {
             tkc_buf_cstr(&json, heads[list], &err);
             for (size_t i = 0; i < n; i++) {
@@ -233,8 +232,7 @@ TEST_WITH(lists_of_every_length, set_up, tear_down)
             assert_string_equal(msg.map.data[i].key, text);
             assert_int_equal(msg.map.data[i].n, i);
             assert_int_equal(msg.objects.data[i].n, i);
-            assert_str(msg.objects.data[i].json,
-                       (snprintf(text, sizeof text, "{\"n\":%zu}", i), text));
+            assert_str(msg.objects.data[i].json, (snprintf(text, sizeof text, "{\"n\":%zu}", i), text));
         }
         assert_true(tkc_numbers_get(&msg.numbers, "x", -1) == -1);
         tkc_buf again; /* what is written is what was read */
@@ -365,12 +363,9 @@ TEST_WITH(an_optional_value_may_be_null_or_missing, set_up, tear_down)
 /* Times and names without text are written by their value. */
 TEST_WITH(values_without_text, set_up, tear_down)
 {
-    assert_written(&(all_kinds){ .time = { NULL, 1500000 } },
-                   HEAD ",\"time\":\"1970-01-01T00:00:01.500000Z\"" TAIL);
-    assert_written(&(all_kinds){ .time = { NULL, 1000000 } },
-                   HEAD ",\"time\":\"1970-01-01T00:00:01Z\"" TAIL);
-    assert_written(&(all_kinds){ .time = { NULL, -1 } },
-                   HEAD ",\"time\":\"1969-12-31T23:59:59.999999Z\"" TAIL);
+    assert_written(&(all_kinds){ .time = { NULL, 1500000 } }, HEAD ",\"time\":\"1970-01-01T00:00:01.500000Z\"" TAIL);
+    assert_written(&(all_kinds){ .time = { NULL, 1000000 } }, HEAD ",\"time\":\"1970-01-01T00:00:01Z\"" TAIL);
+    assert_written(&(all_kinds){ .time = { NULL, -1 } }, HEAD ",\"time\":\"1969-12-31T23:59:59.999999Z\"" TAIL);
     assert_written(&(all_kinds){ .time = { NULL, 0 } }, HEAD TAIL);
     assert_written(&(all_kinds){ .time = { NULL, TINKC_NO_TIME } }, HEAD TAIL);
     assert_written(&(all_kinds){ .time = { "t", TINKC_NO_TIME } }, HEAD ",\"time\":\"t\"" TAIL);
@@ -408,15 +403,13 @@ TEST_WITH(long_names_in_errors, set_up, tear_down)
         (void)snprintf(json, sizeof json, "{\"%s\":{\"%s\":{\"n\xC3\xA9\":true}}}", name, name);
         if (len + 2 < ROOM / 2)
             (void)snprintf(want, sizeof want, "%s.%s.", name, name);
-        (void)snprintf(want + strlen(want), ROOM,
-                       "n\xC3\xA9: JSON: an integer is needed at byte %zu",
+        (void)snprintf(want + strlen(want), ROOM, "n\xC3\xA9: JSON: an integer is needed at byte %zu",
                        (size_t)(strstr(json, "true") - json));
         size_t end = strlen(want) < ROOM ? strlen(want) : ROOM - 1;
         while (end > 0 && ((unsigned char)want[end] & 0xC0) == 0x80)
             end--;
         want[end] = '\0';
-        assert_false(
-            tkc_message_decode(&type, tkc_str(json), TINKC_E_BAD_RESPONSE, &arena, &read, &err));
+        assert_false(tkc_message_decode(&type, tkc_str(json), TINKC_E_BAD_RESPONSE, &arena, &read, &err));
         if (strcmp(err.message, want) != 0)
             fail_msg("%zu: %s\nis not %s", len, err.message, want);
     }
@@ -428,24 +421,22 @@ TEST_WITH(names_in_errors_that_are_used_again, set_up, tear_down)
     tinkc_error err;
     memset(&err, 'z', sizeof err);
     err.code = 0;
-    assert_false(tkc_message_decode(&plain, tkc_str("{\"object\":{\"n\":true}}"),
-                                    TINKC_E_BAD_RESPONSE, &arena, &msg, &err));
+    assert_false(
+        tkc_message_decode(&plain, tkc_str("{\"object\":{\"n\":true}}"), TINKC_E_BAD_RESPONSE, &arena, &msg, &err));
     assert_string_equal(err.message, "object.n: JSON: an integer is needed at byte 15");
 }
 
 /* What is not the text's fault has no field. */
 TEST_WITH(lack_of_memory_has_no_field, set_up, tear_down)
 {
-    static const char json[] =
-        "{\"strs\":[\"a\",\"b\",\"c\",\"d\",\"e\"],\"numbers\":{\"a\":1,\"b\":2,\"c\":3,\"d\":4,"
-        "\"e\":5},\"metadata\":{\"a\":1,\"b\":2,\"c\":3},\"objects\":[{},{},{},{},{}],"
-        "\"map\":{\"a\":{},\"b\":{},\"c\":{},\"d\":{},\"e\":{}},\"pointer\":{},\"raw\":[1]}";
+    static const char json[] = "{\"strs\":[\"a\",\"b\",\"c\",\"d\",\"e\"],\"numbers\":{\"a\":1,\"b\":2,\"c\":3,\"d\":4,"
+                               "\"e\":5},\"metadata\":{\"a\":1,\"b\":2,\"c\":3},\"objects\":[{},{},{},{},{}],"
+                               "\"map\":{\"a\":{},\"b\":{},\"c\":{},\"d\":{},\"e\":{}},\"pointer\":{},\"raw\":[1]}";
     for (size_t max = 16; max < 64 * 1024; max += 8) {
         tinkc_error err = { 0 };
         tkc_arena small;
         tkc_arena_init(&small, NULL, max);
-        bool done =
-            tkc_message_decode(&plain, tkc_str(json), TINKC_E_BAD_RESPONSE, &small, &msg, &err);
+        bool done = tkc_message_decode(&plain, tkc_str(json), TINKC_E_BAD_RESPONSE, &small, &msg, &err);
         tkc_arena_free(&small);
         if (done)
             return;

@@ -44,8 +44,7 @@ TEST(a_cut_off_message_is_refused)
         for (size_t n = 0; n < strlen(s->json); n++) {
             tinkc_error err = { 0 };
             char *copy = exact_copy(s->json, n);
-            bool read = tkc_message_decode(s->type, tkc_strn(copy, n), TINKC_E_UNPROCESSABLE,
-                                           &arena, msg, &err);
+            bool read = tkc_message_decode(s->type, tkc_strn(copy, n), TINKC_E_UNPROCESSABLE, &arena, msg, &err);
             free_copy(copy, n);
             assert_false(read);
             assert_int_equal(err.code, TINKC_E_UNPROCESSABLE);
@@ -83,8 +82,7 @@ TEST(required_fields_are_missed_by_name)
 TEST(flags_that_are_missing_have_their_defaults)
 {
     tinkc_error err;
-    assert_true(decode(&tkc_config_response_type,
-                       "{\"fwdbwd_max_chunk_len\": 256, \"brand_new\": [1]}", &err));
+    assert_true(decode(&tkc_config_response_type, "{\"fwdbwd_max_chunk_len\": 256, \"brand_new\": [1]}", &err));
     const tkc_config_response *c = (const void *)msg;
     assert_false(c->pjwt_auth_enabled);
     assert_string_equal(c->credential_default_source, "api_key");
@@ -103,8 +101,7 @@ TEST(flags_that_are_missing_have_their_defaults)
     assert_false(c->create_model_via_load_weights);
     assert_str(c->json, "{\"fwdbwd_max_chunk_len\": 256, \"brand_new\": [1]}");
     assert_true(decode(&tkc_dynamic_config_response_type, "{}", &err));
-    assert_int_equal(((const tkc_dynamic_config_response *)(const void *)msg)->refresh_interval_sec,
-                     300);
+    assert_int_equal(((const tkc_dynamic_config_response *)(const void *)msg)->refresh_interval_sec, 300);
 }
 
 TEST(absent_null_and_value_are_three_things)
@@ -121,8 +118,8 @@ TEST(absent_null_and_value_are_three_things)
     assert_false(decode(&tkc_ttl_request_type, "{}", &err));
 
     const tkc_weights_info_response *w = (const void *)msg;
-    assert_true(decode(&tkc_weights_info_response_type,
-                       "{\"base_model\":\"b\",\"is_lora\":true,\"lora_rank\":null}", &err));
+    assert_true(
+        decode(&tkc_weights_info_response_type, "{\"base_model\":\"b\",\"is_lora\":true,\"lora_rank\":null}", &err));
     assert_int_equal(w->lora_rank.is, TKC_NULL);
     assert_int_equal(w->train_mlp.is, TKC_ABSENT);
 }
@@ -191,15 +188,12 @@ TEST(times_are_read_in_both_forms)
 {
     tinkc_error err;
     const tkc_archive_response *a = (const void *)msg;
-    assert_true(decode(&tkc_archive_response_type,
-                       "{\"url\":\"u\",\"expires\":\"2026-03-04T05:06:07+01:00\"}", &err));
+    assert_true(decode(&tkc_archive_response_type, "{\"url\":\"u\",\"expires\":\"2026-03-04T05:06:07+01:00\"}", &err));
     assert_true(a->expires.us == 1772597167000000);
-    assert_true(
-        decode(&tkc_archive_response_type, "{\"url\":\"u\",\"expires\":1772597167.5}", &err));
+    assert_true(decode(&tkc_archive_response_type, "{\"url\":\"u\",\"expires\":1772597167.5}", &err));
     assert_true(a->expires.us == 1772597167500000);
     assert_string_equal(a->expires.text, "1772597167.5");
-    assert_true(
-        decode(&tkc_archive_response_type, "{\"url\":\"u\",\"expires\":1772597167500}", &err));
+    assert_true(decode(&tkc_archive_response_type, "{\"url\":\"u\",\"expires\":1772597167500}", &err));
     assert_true(a->expires.us == 1772597167500000);
     assert_true(decode(&tkc_archive_response_type, "{\"url\":\"u\",\"expires\":1e300}", &err));
     assert_true(a->expires.us == TINKC_NO_TIME);
@@ -215,17 +209,14 @@ TEST(numbers_are_read_leniently_but_not_loosely)
 {
     tinkc_error err;
     const tkc_cursor *c = (const void *)msg;
-    assert_true(
-        decode(&tkc_cursor_type, "{\"offset\":\"3\",\"limit\":2.0,\"total_count\":1e2}", &err));
+    assert_true(decode(&tkc_cursor_type, "{\"offset\":\"3\",\"limit\":2.0,\"total_count\":1e2}", &err));
     assert_int_equal(c->offset, 3);
     assert_int_equal(c->limit, 2);
     assert_int_equal(c->total_count, 100);
     assert_false(decode(&tkc_cursor_type, "{\"offset\":1.5,\"limit\":2,\"total_count\":1}", &err));
     assert_false(decode(&tkc_cursor_type, "{\"offset\":true,\"limit\":2,\"total_count\":1}", &err));
-    assert_false(
-        decode(&tkc_cursor_type, "{\"offset\":\"x\",\"limit\":2,\"total_count\":1}", &err));
-    assert_false(decode(&tkc_cursor_type,
-                        "{\"offset\":9223372036854775808,\"limit\":2,\"total_count\":1}", &err));
+    assert_false(decode(&tkc_cursor_type, "{\"offset\":\"x\",\"limit\":2,\"total_count\":1}", &err));
+    assert_false(decode(&tkc_cursor_type, "{\"offset\":9223372036854775808,\"limit\":2,\"total_count\":1}", &err));
     assert_true(decode(&tkc_optim_step_result_type, "{\"metrics\":{\"n\":3}}", &err));
     const tkc_optim_step_result *o = (const void *)msg;
     assert_true(tkc_numbers_get(&o->metrics, "n", 0) == 3.0);
@@ -263,22 +254,18 @@ TEST(chunks_are_told_apart_by_their_type)
 {
     tinkc_error err;
     const tkc_model_input *in = (const void *)msg;
-    assert_true(decode(&tkc_model_input_type,
-                       "{\"chunks\":[{\"type\":\"dmel\",\"tokens\":[1],\"dmel\":\"AAE=\"}]}",
-                       &err));
+    assert_true(
+        decode(&tkc_model_input_type, "{\"chunks\":[{\"type\":\"dmel\",\"tokens\":[1],\"dmel\":\"AAE=\"}]}", &err));
     assert_int_equal(in->chunks.data[0].kind, TINKC_CHUNK_DMEL);
     assert_int_equal(in->chunks.data[0].bytes.len, 2);
     assert_int_equal(in->chunks.data[0].expected_tokens, -1);
     assert_false(decode(&tkc_model_input_type, "{\"chunks\":[{\"tokens\":[1]}]}", &err));
     assert_false(decode(&tkc_model_input_type, "{\"chunks\":[{\"type\":\"video\"}]}", &err));
-    assert_false(
-        decode(&tkc_model_input_type, "{\"chunks\":[{\"type\":\"video\",\"tokens\":[1]}]}", &err));
+    assert_false(decode(&tkc_model_input_type, "{\"chunks\":[{\"type\":\"video\",\"tokens\":[1]}]}", &err));
     assert_false(decode(&tkc_model_input_type, "{\"chunks\":[{\"type\":\"image\"}]}", &err));
+    assert_false(decode(&tkc_model_input_type, "{\"chunks\":[{\"type\":\"dmel\",\"dmel\":\"A\"}]}", &err));
     assert_false(
-        decode(&tkc_model_input_type, "{\"chunks\":[{\"type\":\"dmel\",\"dmel\":\"A\"}]}", &err));
-    assert_false(decode(&tkc_model_input_type,
-                        "{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[4294967296]}]}",
-                        &err));
+        decode(&tkc_model_input_type, "{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[4294967296]}]}", &err));
     assert_false(decode(&tkc_model_input_type, "{}", &err));
     assert_false(decode(&tkc_model_input_type,
                         "{\"chunks\":[{\"type\":\"image\",\"data\":\"\",\"expected_tokens\":"
@@ -299,8 +286,8 @@ TEST(running_out_of_memory_is_an_error)
             tkc_buf text;
             tkc_arena_init(&small, &a, 0);
             tkc_buf_init(&text, &a, TKC_BUF_NO_MAX);
-            done = tkc_message_decode(wire_samples[i].type, tkc_str(wire_samples[i].json),
-                                      TINKC_E_BAD_RESPONSE, &small, msg, &err) &&
+            done = tkc_message_decode(wire_samples[i].type, tkc_str(wire_samples[i].json), TINKC_E_BAD_RESPONSE, &small,
+                                      msg, &err) &&
                    tkc_message_encode(wire_samples[i].type, msg, &text, &err);
             if (!done)
                 assert_int_equal(err.code, TINKC_E_MEMORY);

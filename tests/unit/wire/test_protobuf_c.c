@@ -48,8 +48,7 @@ static void assert_bytes(const void *data, size_t len, const ProtobufCBinaryData
 
 static tinkc_chunk random_chunk(void)
 {
-    tinkc_chunk c = { .kind = (int32_t[]){ TINKC_CHUNK_TOKENS, TINKC_CHUNK_IMAGE,
-                                           TINKC_CHUNK_DMEL }[upto(2)],
+    tinkc_chunk c = { .kind = (int32_t[]){ TINKC_CHUNK_TOKENS, TINKC_CHUNK_IMAGE, TINKC_CHUNK_DMEL }[upto(2)],
                       .expected_tokens = -1,
                       .format = "",
                       .location = "" };
@@ -175,8 +174,7 @@ static void assert_tensor(const tkc_tensor *x, const Tp__Tensor *t)
     }
 }
 
-static void assert_request(const tkc_forward_backward_request *r,
-                           const Tp__ForwardBackwardRequest *t)
+static void assert_request(const tkc_forward_backward_request *r, const Tp__ForwardBackwardRequest *t)
 {
     assert_string_equal(r->model_id, t->model_id ? t->model_id : "");
     assert_string_equal(r->loss_fn, t->loss_fn);
@@ -211,8 +209,7 @@ TEST(requests_are_read_by_protobuf_c_and_back)
         tkc_buf_clear(&out);
         tkc_forward_backward_to_pb(&r, &out, &err);
         assert_ok(err);
-        Tp__ForwardBackwardRequest *t =
-            tp__forward_backward_request__unpack(NULL, out.len, (const uint8_t *)out.data);
+        Tp__ForwardBackwardRequest *t = tp__forward_backward_request__unpack(NULL, out.len, (const uint8_t *)out.data);
         assert_non_null(t);
         assert_request(&r, t);
         for (size_t i = 0; i < r.data.len; i++) {
@@ -220,8 +217,7 @@ TEST(requests_are_read_by_protobuf_c_and_back)
             assert_int_equal(d->input_spans.len, t->data[i]->n_model_input_spans);
             assert_int_equal(d->target_spans.len, t->data[i]->n_loss_fn_input_spans);
             assert_spans(d->input_spans.data, d->input_spans.len, t->data[i]->model_input_spans);
-            assert_spans(d->target_spans.data, d->target_spans.len,
-                         t->data[i]->loss_fn_input_spans);
+            assert_spans(d->target_spans.data, d->target_spans.len, t->data[i]->loss_fn_input_spans);
         }
         size_t n = tp__forward_backward_request__get_packed_size(t);
         uint8_t *theirs = noise(n);
@@ -316,12 +312,10 @@ TEST(samples_are_read_from_protobuf_c_and_back)
         assert_non_null(again);
         assert_int_equal(again->n_sequences, t.n_sequences);
         for (size_t i = 0; i < t.n_sequences; i++)
-            assert_topk(r.sampled_topk ? &r.sampled_topk[i] : NULL,
-                        again->sequences[i]->topk_sampled_logprobs);
+            assert_topk(r.sampled_topk ? &r.sampled_topk[i] : NULL, again->sequences[i]->topk_sampled_logprobs);
         if (t.has_prompt_logprobs)
             assert_bytes(t.prompt_logprobs.data, t.prompt_logprobs.len, &again->prompt_logprobs);
-        assert_int_equal(again->prompt_cache_hit_tokens,
-                         t.has_prompt_cache_hit_tokens ? t.prompt_cache_hit_tokens : 0);
+        assert_int_equal(again->prompt_cache_hit_tokens, t.has_prompt_cache_hit_tokens ? t.prompt_cache_hit_tokens : 0);
         tp__sample_response__free_unpacked(again, NULL);
         tkc_arena_reset(&arena);
     }
@@ -381,8 +375,7 @@ TEST(outputs_are_read_from_protobuf_c_and_back)
         }
         tkc_buf_clear(&out);
         tkc_output_to_pb(&o, &out, &err);
-        Tp__ForwardBackwardOutput *again =
-            tp__forward_backward_output__unpack(NULL, out.len, (uint8_t *)out.data);
+        Tp__ForwardBackwardOutput *again = tp__forward_backward_output__unpack(NULL, out.len, (uint8_t *)out.data);
         assert_non_null(again);
         const Tp__BatchedTensor *back = again->loss_fn_outputs[0]->fields[0]->value;
         assert_bytes(tensor.data.data, tensor.data.len, &back->data);

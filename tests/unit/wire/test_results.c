@@ -11,10 +11,9 @@
 
 /* ---- samples ---- */
 
-static const char vector_b[] =
-    "0a16080112080b0000000c0000001a08000000bf0000a0bf12080000c07f000000c01a280a"
-    "10000000000000000009000000040000001210804fc3c7804fc3c7000080be0000c0bf1802"
-    "2002";
+static const char vector_b[] = "0a16080112080b0000000c0000001a08000000bf0000a0bf12080000c07f000000c01a280a"
+                               "10000000000000000009000000040000001210804fc3c7804fc3c7000080be0000c0bf1802"
+                               "2002";
 
 static void check_vector_b(const tkc_sample_response *r)
 {
@@ -25,8 +24,7 @@ static void check_vector_b(const tkc_sample_response *r)
     assert_int_equal(s->stop_reason, TINKC_STOP_LENGTH);
     assert_int_equal(s->tokens.len, 2);
     assert_int_equal(s->tokens.data[1], 12);
-    assert_true(s->logprobs.len == 2 && s->logprobs.data[0] == -0.5f &&
-                s->logprobs.data[1] == -1.25f);
+    assert_true(s->logprobs.len == 2 && s->logprobs.data[0] == -0.5f && s->logprobs.data[1] == -1.25f);
     assert_int_equal(r->prompt_logprobs.len, 2);
     assert_true(isnan(r->prompt_logprobs.data[0]) && r->prompt_logprobs.data[1] == -2.0f);
     assert_true(r->topk.k == 2 && r->topk.rows == 2);
@@ -55,10 +53,9 @@ TEST(vector_b_is_read_and_written)
 /* Candidates of the second answer's two tokens; the first has none. */
 TEST(candidates_of_sampled_tokens_are_read_and_written)
 {
-    static const char text[] =
-        "0a06120405000000"
-        "0a341208070000000800000022280a10070000000900000000000000000000001210"
-        "000000bf000080bf804fc3c7804fc3c718022002";
+    static const char text[] = "0a06120405000000"
+                               "0a341208070000000800000022280a10070000000900000000000000000000001210"
+                               "000000bf000080bf804fc3c7804fc3c718022002";
     tinkc_error err = { 0 };
     tkc_sample_response r;
     tinkc_bytes bytes = unhex(&arena, text);
@@ -81,12 +78,10 @@ TEST(candidates_of_sampled_tokens_are_read_and_written)
     r.sampled_topk = wrong;
     assert_false(tkc_sample_response_to_pb(&r, &out, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
-    for (size_t n = 0; n < bytes.len;
-         n++) { /* cut anywhere: no crash, and never more than was there */
+    for (size_t n = 0; n < bytes.len; n++) { /* cut anywhere: no crash, and never more than was there */
         char *copy = exact_copy(bytes.data, n);
         err = (tinkc_error){ 0 };
-        if (tkc_sample_response_from_pb((tinkc_bytes){ (unsigned char *)copy, n }, &arena, &r,
-                                        &err))
+        if (tkc_sample_response_from_pb((tinkc_bytes){ (unsigned char *)copy, n }, &arena, &r, &err))
             assert_true(r.sequences.len <= 1);
         free_copy(copy, n);
     }
@@ -100,10 +95,9 @@ TEST(samples_survive_json)
     tkc_buf_clear(&out);
     tkc_sample_response_to_json(&r, &out, &err);
     assert_ok(err);
-    assert_str(tkc_buf_view(&out),
-               "{\"sequences\":[{\"stop_reason\":\"length\",\"tokens\":[11,12],\"logprobs\":[-0.5,"
-               "-1.25]}],\"prompt_logprobs\":[null,-2.0],\"topk_prompt_logprobs\":[null,[[9,-0.25],"
-               "[4,-1.5]]],\"prompt_cache_hit_tokens\":0}");
+    assert_str(tkc_buf_view(&out), "{\"sequences\":[{\"stop_reason\":\"length\",\"tokens\":[11,12],\"logprobs\":[-0.5,"
+                                   "-1.25]}],\"prompt_logprobs\":[null,-2.0],\"topk_prompt_logprobs\":[null,[[9,-0.25],"
+                                   "[4,-1.5]]],\"prompt_cache_hit_tokens\":0}");
     tkc_sample_response_from_json(tkc_buf_view(&out), &arena, &r, &err);
     assert_ok(err);
     check_vector_b(&r);
@@ -155,10 +149,9 @@ TEST(a_long_row_among_many_empty_ones_is_no_bomb)
 
 /* ---- forward_backward ---- */
 
-static const char vector_c[] =
-    "0a0f546f7263684c6f737352657475726e123a12360a086c6f6770726f6273122a0a0c0000"
-    "80bf000000c0000040c01218000000000000000008000000000000000c0000000000000018"
-    "0118021a130a086c6f73733a73756d110000000000001840";
+static const char vector_c[] = "0a0f546f7263684c6f737352657475726e123a12360a086c6f6770726f6273122a0a0c0000"
+                               "80bf000000c0000040c01218000000000000000008000000000000000c0000000000000018"
+                               "0118021a130a086c6f73733a73756d110000000000001840";
 
 static void check_vector_c(const tkc_forward_backward_output *o)
 {
@@ -207,10 +200,9 @@ TEST(outputs_survive_json)
     tkc_buf_clear(&out);
     tkc_output_to_json(&o, &out, &err);
     assert_ok(err);
-    assert_str(tkc_buf_view(&out),
-               "{\"loss_fn_output_type\":\"TorchLossReturn\",\"loss_fn_outputs\":[{\"logprobs\":{"
-               "\"data\":[-1.0,-2.0],\"dtype\":\"float32\",\"shape\":[2]}},{\"logprobs\":{\"data\":"
-               "[-3.0],\"dtype\":\"float32\",\"shape\":[1]}}],\"metrics\":{\"loss:sum\":6.0}}");
+    assert_str(tkc_buf_view(&out), "{\"loss_fn_output_type\":\"TorchLossReturn\",\"loss_fn_outputs\":[{\"logprobs\":{"
+                                   "\"data\":[-1.0,-2.0],\"dtype\":\"float32\",\"shape\":[2]}},{\"logprobs\":{\"data\":"
+                                   "[-3.0],\"dtype\":\"float32\",\"shape\":[1]}}],\"metrics\":{\"loss:sum\":6.0}}");
     tkc_output_from_json(tkc_buf_view(&out), &arena, &o, &err);
     assert_ok(err);
     check_vector_c(&o);
@@ -320,8 +312,7 @@ TEST(tags_and_names_of_records)
     tkc_forward_backward_output o = { .type = "T", .records = { &record, 1 }, .n_datums = 1 }, back;
     tkc_buf_clear(&out);
     assert_true(tkc_output_to_pb(&o, &out, &err));
-    assert_true(
-        tkc_output_from_pb((tinkc_bytes){ (void *)out.data, out.len }, &arena, &back, &err));
+    assert_true(tkc_output_from_pb((tinkc_bytes){ (void *)out.data, out.len }, &arena, &back, &err));
     assert_ok(err);
     assert_int_equal(back.records.len, 1);
     assert_string_equal(back.records.data[0].type_tag, "tag");
@@ -351,8 +342,7 @@ TEST(records_must_agree_in_their_fields)
     tinkc_error err = { 0 };
     tkc_buf_clear(&out);
     tkc_output_to_pb(&o, &out, &err);
-    assert_false(
-        tkc_output_from_pb((tinkc_bytes){ (void *)out.data, out.len }, &arena, &back, &err));
+    assert_false(tkc_output_from_pb((tinkc_bytes){ (void *)out.data, out.len }, &arena, &back, &err));
     assert_non_null(strstr(err.message, "different fields"));
 }
 
@@ -375,38 +365,31 @@ TEST(answers_are_sorted_in_the_clients_order)
     assert_int_equal(a.queue_state.value, TKC_QUEUE_ACTIVE);
     assert_string_equal(a.queue_state_reason, "because");
     assert_string_equal(a.request_id, "req-17");
-    assert_int_equal(
-        sorted("{\"error\":1,\"status\":\"complete_metadata\",\"type\":\"try_again\"}").kind,
-        TKC_ANSWER_TRY_AGAIN);
+    assert_int_equal(sorted("{\"error\":1,\"status\":\"complete_metadata\",\"type\":\"try_again\"}").kind,
+                     TKC_ANSWER_TRY_AGAIN);
     a = sorted("{\"status\":\"complete_metadata\",\"response_payload_size\":73400320,\"error\":1}");
     assert_int_equal(a.kind, TKC_ANSWER_METADATA);
     assert_int_equal(a.response_payload_size, 73400320);
-    assert_int_equal(sorted("{\"status\":\"complete_metadata\",\"response_payload_size\":null}")
-                         .response_payload_size,
+    assert_int_equal(sorted("{\"status\":\"complete_metadata\",\"response_payload_size\":null}").response_payload_size,
                      0);
     a = sorted("{\"error\":\"loss_fn_inputs missing weights\",\"category\":\"user\"}");
     assert_int_equal(a.kind, TKC_ANSWER_FAILED);
     assert_string_equal(a.error, "loss_fn_inputs missing weights");
     assert_int_equal(a.category.value, TKC_CATEGORY_USER);
-    assert_int_equal(sorted("{\"error\":\"x\",\"category\":\"USER\"}").category.value,
-                     TKC_CATEGORY_USER);
-    assert_int_equal(sorted("{\"error\":\"x\",\"category\":\"nobody\"}").category.value,
-                     TKC_CATEGORY_UNKNOWN);
+    assert_int_equal(sorted("{\"error\":\"x\",\"category\":\"USER\"}").category.value, TKC_CATEGORY_USER);
+    assert_int_equal(sorted("{\"error\":\"x\",\"category\":\"nobody\"}").category.value, TKC_CATEGORY_UNKNOWN);
     assert_int_equal(sorted("{\"error\":\"x\"}").category.value, TKC_CATEGORY_UNKNOWN);
     assert_string_equal(sorted("{\"error\":{\"a\":1}}").error, "{\"a\":1}");
     assert_int_equal(sorted("{\"error\":null}").kind, TKC_ANSWER_FAILED);
     assert_int_equal(sorted("{}").kind, TKC_ANSWER_RESULT);
-    assert_int_equal(sorted("{\"type\":7,\"status\":[],\"model_id\":\"m\"}").kind,
-                     TKC_ANSWER_RESULT);
-    assert_int_equal(sorted("{\"queue_state\":\"Paused_Capacity\"}").queue_state.value,
-                     TKC_QUEUE_CAPACITY);
+    assert_int_equal(sorted("{\"type\":7,\"status\":[],\"model_id\":\"m\"}").kind, TKC_ANSWER_RESULT);
+    assert_int_equal(sorted("{\"queue_state\":\"Paused_Capacity\"}").queue_state.value, TKC_QUEUE_CAPACITY);
     assert_int_equal(sorted("{\"queue_state\":\"asleep\"}").queue_state.value, TKC_UNKNOWN);
 }
 
 TEST(answers_that_are_no_objects_are_refused)
 {
-    static const char *const bad[] = { "",  "null", "[]", "{\"a\":NaN}", "{\"a\":Infinity}",
-                                       "{", "\"x\"" };
+    static const char *const bad[] = { "", "null", "[]", "{\"a\":NaN}", "{\"a\":Infinity}", "{", "\"x\"" };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         tinkc_error err = { 0 };
         tkc_answer a;
@@ -429,11 +412,8 @@ TEST(answers_are_written)
     a = (tkc_answer){ .kind = TKC_ANSWER_METADATA, .response_payload_size = 5 };
     tkc_buf_clear(&out);
     tkc_answer_write(&a, &out, &err);
-    assert_str(tkc_buf_view(&out),
-               "{\"status\":\"complete_metadata\",\"response_payload_size\":5}");
-    a = (tkc_answer){ .kind = TKC_ANSWER_FAILED,
-                      .error = "e",
-                      .category = { NULL, TKC_CATEGORY_SERVER } };
+    assert_str(tkc_buf_view(&out), "{\"status\":\"complete_metadata\",\"response_payload_size\":5}");
+    a = (tkc_answer){ .kind = TKC_ANSWER_FAILED, .error = "e", .category = { NULL, TKC_CATEGORY_SERVER } };
     tkc_buf_clear(&out);
     tkc_answer_write(&a, &out, &err);
     assert_str(tkc_buf_view(&out), "{\"error\":\"e\",\"category\":\"server\"}");
@@ -524,9 +504,7 @@ TEST(long_error_texts_are_cut)
         memset(body, 'a', before);
         memcpy(body + before, "\xC3\xA9", 3);
         assert_true(tkc_error_body_read(tkc_str(body), &arena, &e, &err));
-        assert_int_equal(strlen(e.detail), before <= 298   ? before + 2
-                                           : before <= 300 ? before
-                                                           : 300);
+        assert_int_equal(strlen(e.detail), before <= 298 ? before + 2 : before <= 300 ? before : 300);
         assert_memory_equal(e.detail, body, strlen(e.detail));
     }
 }
@@ -623,17 +601,12 @@ static bool all_results(tkc_arena *small, tkc_buf *text, tinkc_error *err)
                 tkc_sample_response_from_json(tkc_buf_view(text), small, &r, err) &&
                 tkc_sample_response_to_pb(&r, text, err);
     tkc_buf_clear(text);
-    good = good && tkc_output_from_pb(unhex(&arena, vector_c), small, &o, err) &&
-           tkc_output_to_json(&o, text, err) &&
-           tkc_output_from_json(tkc_buf_view(text), small, &o, err) &&
-           tkc_output_to_pb(&o, text, err);
-    return good &&
-           tkc_answer_read(tkc_str("{\"error\":\"x\",\"category\":\"user\"}"), small, &a, err) &&
+    good = good && tkc_output_from_pb(unhex(&arena, vector_c), small, &o, err) && tkc_output_to_json(&o, text, err) &&
+           tkc_output_from_json(tkc_buf_view(text), small, &o, err) && tkc_output_to_pb(&o, text, err);
+    return good && tkc_answer_read(tkc_str("{\"error\":\"x\",\"category\":\"user\"}"), small, &a, err) &&
            tkc_answer_write(&a, text, err) &&
-           tkc_error_body_read(tkc_str("{\"detail\":[{\"loc\":[1],\"msg\":\"m\"}]}"), small, &e,
-                               err) &&
-           tkc_error_body_read(tkc_str("plain"), small, &e, err) &&
-           tkc_error_body_write(&e, text, err);
+           tkc_error_body_read(tkc_str("{\"detail\":[{\"loc\":[1],\"msg\":\"m\"}]}"), small, &e, err) &&
+           tkc_error_body_read(tkc_str("plain"), small, &e, err) && tkc_error_body_write(&e, text, err);
 }
 
 TEST(running_out_of_memory_is_an_error)

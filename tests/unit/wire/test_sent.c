@@ -19,10 +19,9 @@ static const float floats[] = { 1, 2, 3, 4 };
 static const char *const names[] = { "a", "b" };
 static const double values[] = { 1, 2 };
 
-static const tinkc_chunk image = { .kind = TINKC_CHUNK_IMAGE,
-                                   .expected_tokens = 0,
-                                   .bytes = { (const void *)"x", 1 },
-                                   .format = "png" };
+static const tinkc_chunk image = {
+    .kind = TINKC_CHUNK_IMAGE, .expected_tokens = 0, .bytes = { (const void *)"x", 1 }, .format = "png"
+};
 static const tkc_named_tensor input = { "w", { .data = floats, .count = 1, .dtype = TINKC_F32 } };
 
 TEST_WITH(requests_that_cannot_be_sent, set_up, tear_down)
@@ -110,11 +109,9 @@ TEST_WITH(requests_that_cannot_be_sent, set_up, tear_down)
 }
 
 static const tkc_datum image_datum = { .chunks = { &image, 1 }, .inputs = { &input, 1 } };
-static const tkc_forward_backward_request image_request = { .model_id = "m",
-                                                            .loss_fn = "l",
-                                                            .data = { &image_datum, 1 },
-                                                            .loss_fn_config = { names, values,
-                                                                                2 } };
+static const tkc_forward_backward_request image_request = {
+    .model_id = "m", .loss_fn = "l", .data = { &image_datum, 1 }, .loss_fn_config = { names, values, 2 }
+};
 
 /* 0 expected tokens is a number of tokens, in both forms. */
 TEST_WITH(zero_expected_tokens, set_up, tear_down)
@@ -122,8 +119,7 @@ TEST_WITH(zero_expected_tokens, set_up, tear_down)
     tinkc_error err = { 0 };
     tkc_forward_backward_request back;
     assert_true(tkc_forward_backward_to_pb(&image_request, &out, &err));
-    tkc_forward_backward_from_pb((tinkc_bytes){ (void *)out.data, out.len }, TINKC_E_BAD_RESPONSE,
-                                 &arena, &back, &err);
+    tkc_forward_backward_from_pb((tinkc_bytes){ (void *)out.data, out.len }, TINKC_E_BAD_RESPONSE, &arena, &back, &err);
     assert_ok(err);
     assert_int_equal(back.data.data[0].chunks.data[0].expected_tokens, 0);
     tkc_buf_clear(&out);
@@ -204,9 +200,7 @@ TEST_WITH(outputs_that_cannot_be_sent, set_up, tear_down)
         for (int json = 0; json < 2; json++) {
             tinkc_error err = { 0 };
             tkc_buf_clear(&out);
-            assert_int_equal(json ? tkc_output_to_json(&o, &out, &err)
-                                  : tkc_output_to_pb(&o, &out, &err),
-                             bad == 3);
+            assert_int_equal(json ? tkc_output_to_json(&o, &out, &err) : tkc_output_to_pb(&o, &out, &err), bad == 3);
             assert_string_equal(err.message, bad == 0   ? "the output's type is not UTF-8"
                                              : bad == 3 ? ""
                                                         : "the name of a metric is not UTF-8");
@@ -232,12 +226,8 @@ static void assert_rows(const tkc_output_row *rows, size_t n, size_t n_records, 
 /* Rows of one kind share a record; rows that have not the same outputs are refused. */
 TEST_WITH(rows_of_outputs, set_up, tear_down)
 {
-    const tkc_tensor flat = {
-        .data = floats, .count = 1, .dtype = TINKC_F32, .shape = { one_row, 1 }
-    };
-    const tkc_tensor wide = {
-        .data = floats, .count = 2, .dtype = TINKC_F32, .shape = { two_columns, 2 }
-    };
+    const tkc_tensor flat = { .data = floats, .count = 1, .dtype = TINKC_F32, .shape = { one_row, 1 } };
+    const tkc_tensor wide = { .data = floats, .count = 2, .dtype = TINKC_F32, .shape = { two_columns, 2 } };
     tkc_tensor unfit = wide, sparse = flat;
     unfit.count = 3;
     sparse.sparse = true;
@@ -246,11 +236,11 @@ TEST_WITH(rows_of_outputs, set_up, tear_down)
     const tkc_named_tensor ac[] = { { "a", flat }, { "c", flat } };
     const tkc_named_tensor a_unfit_b[] = { { "a", flat }, { "b", unfit } };
     const tkc_named_tensor a_sparse_b[] = { { "a", flat }, { "b", sparse } };
-#define ROW(fields)                                                                                \
-    {                                                                                              \
-        {                                                                                          \
-            fields, 2                                                                              \
-        }                                                                                          \
+#define ROW(fields)                                                                                                    \
+    {                                                                                                                  \
+        {                                                                                                              \
+            fields, 2                                                                                                  \
+        }                                                                                                              \
     }
     assert_rows((const tkc_output_row[]){ ROW(ab) }, 0, 0, "");
     assert_rows((const tkc_output_row[]){ ROW(ab) }, 1, 1, "");
@@ -260,12 +250,9 @@ TEST_WITH(rows_of_outputs, set_up, tear_down)
     assert_rows((const tkc_output_row[]){ ROW(ab), ROW(a_wide_b), ROW(ab) }, 3, 3, "");
     assert_rows((const tkc_output_row[]){ ROW(ab), ROW(ab), { { ab, 1 } } }, 3, 0,
                 "datum 2 has other outputs than the first");
-    assert_rows((const tkc_output_row[]){ { { ab, 1 } }, ROW(ab) }, 2, 0,
-                "datum 1 has other outputs than the first");
-    assert_rows((const tkc_output_row[]){ ROW(ab), ROW(ac) }, 2, 0,
-                "datum 1 has no dense output b");
-    assert_rows((const tkc_output_row[]){ ROW(ab), ROW(a_sparse_b) }, 2, 0,
-                "datum 1 has no dense output b");
+    assert_rows((const tkc_output_row[]){ { { ab, 1 } }, ROW(ab) }, 2, 0, "datum 1 has other outputs than the first");
+    assert_rows((const tkc_output_row[]){ ROW(ab), ROW(ac) }, 2, 0, "datum 1 has no dense output b");
+    assert_rows((const tkc_output_row[]){ ROW(ab), ROW(a_sparse_b) }, 2, 0, "datum 1 has no dense output b");
     assert_rows((const tkc_output_row[]){ ROW(a_sparse_b) }, 1, 0, "datum 0 has no dense output b");
     assert_rows((const tkc_output_row[]){ ROW(ab), ROW(a_unfit_b) }, 2, 0,
                 "b: its shape does not fit the number of its elements");
@@ -302,21 +289,20 @@ TEST_WITH(outputs_in_json_that_are_refused, set_up, tear_down)
 TEST_WITH(contents_of_chunks, set_up, tear_down)
 {
     static const char *const types[] = { "encoded_text", "image", "image_asset_pointer", "dmel" };
-    static const char *const members[] = { "\"tokens\":[1]", "\"data\":\"eA==\"",
-                                           "\"location\":\"l\"", "\"dmel\":\"eA==\"" };
+    static const char *const members[] = { "\"tokens\":[1]", "\"data\":\"eA==\"", "\"location\":\"l\"",
+                                           "\"dmel\":\"eA==\"" };
     for (size_t type = 0; type < 4; type++)
         for (unsigned given = 0; given < 16; given++) {
             char json[300];
-            (void)snprintf(json, sizeof json, "{\"chunks\":[{\"new\":[{}],\"type\":\"%s\"",
-                           types[type]);
+            (void)snprintf(json, sizeof json, "{\"chunks\":[{\"new\":[{}],\"type\":\"%s\"", types[type]);
             for (size_t k = 0; k < 4; k++)
                 if (given >> k & 1)
                     (void)snprintf(json + strlen(json), 40, ",%s", members[k]);
             (void)snprintf(json + strlen(json), 40, "}]}");
             tinkc_error err = { 0 };
             tkc_model_input read;
-            bool done = tkc_message_decode(&tkc_model_input_type, tkc_str(json),
-                                           TINKC_E_BAD_RESPONSE, &arena, &read, &err);
+            bool done =
+                tkc_message_decode(&tkc_model_input_type, tkc_str(json), TINKC_E_BAD_RESPONSE, &arena, &read, &err);
             if (done != (given >> type & 1))
                 fail_msg("%s: %s", json, err.message);
             if (!done) {
@@ -358,16 +344,15 @@ TEST_WITH(passes_forward_and_back, set_up, tear_down)
         tinkc_error err = { 0 };
         tkc_forward_backward_request r;
         memset(&r, 0x55, sizeof r);
-        bool done = tkc_forward_backward_from_json(tkc_str(rows[i].json), TINKC_E_UNPROCESSABLE,
-                                                   &arena, &r, NULL, &err);
+        bool done =
+            tkc_forward_backward_from_json(tkc_str(rows[i].json), TINKC_E_UNPROCESSABLE, &arena, &r, NULL, &err);
         assert_int_equal(done, rows[i].want >= 0);
         assert_int_equal(r.data.len, 0);
         if (done)
             assert_int_equal(r.forward_only, rows[i].want);
         else
-            assert_string_equal(err.message,
-                                "forward_backward request: it needs forward_backward_input or "
-                                "forward_input, and not both");
+            assert_string_equal(err.message, "forward_backward request: it needs forward_backward_input or "
+                                             "forward_input, and not both");
     }
 }
 
@@ -386,8 +371,7 @@ TEST_WITH(tensors_in_json, set_up, tear_down)
     tkc_tensor_read(&j, &t);
     assert_true(tkc_json_close(&j));
     assert_ok(err);
-    assert_true(t.count == 2 && t.shape.len == 0 && t.crow.len == 0 && t.col.len == 0 &&
-                !t.sparse && !t.ragged);
+    assert_true(t.count == 2 && t.shape.len == 0 && t.crow.len == 0 && t.col.len == 0 && !t.sparse && !t.ragged);
     /* of a member that comes twice nothing is left of the first */
     tkc_sample_response r;
     assert_true(tkc_sample_response_from_json(
@@ -397,8 +381,7 @@ TEST_WITH(tensors_in_json, set_up, tear_down)
                 "\"target_prompt_logprobs\":{\"data\":[2],\"dtype\":\"float32\"}}"),
         &arena, &r, &err));
     assert_true(!r.target_prompt_logprobs.sparse && r.target_prompt_logprobs.shape.len == 0);
-    assert_true(tkc_sample_response_from_pb(unhex(&arena, "2a0d12060a040000803f18012201012a020a00"),
-                                            &arena, &r, &err));
+    assert_true(tkc_sample_response_from_pb(unhex(&arena, "2a0d12060a040000803f18012201012a020a00"), &arena, &r, &err));
     assert_true(!r.target_prompt_logprobs.sparse && r.target_prompt_logprobs.shape.len == 0 &&
                 r.target_prompt_logprobs.dtype == 0);
 }
@@ -459,13 +442,10 @@ TEST_WITH(candidates_that_cannot_be_sent, set_up, tear_down)
                 bool fits = n_ids == 4 && n_logprobs == 4;
                 tkc_buf_clear(&out);
                 assert_int_equal(tkc_sample_response_to_pb(&r, &out, &err), fits);
-                assert_string_equal(err.message,
-                                    fits ? "" : "top-k matrices do not fit their size");
+                assert_string_equal(err.message, fits ? "" : "top-k matrices do not fit their size");
                 assert_int_equal(out.len > 0, fits);
             }
-    tkc_sample_response none = {
-        .topk = { { NULL, 3 }, { NULL, 0 }, 7, 7 }
-    }; /* without data it is not there */
+    tkc_sample_response none = { .topk = { { NULL, 3 }, { NULL, 0 }, 7, 7 } }; /* without data it is not there */
     tinkc_error err = { 0 };
     tkc_buf_clear(&out);
     assert_true(tkc_sample_response_to_pb(&none, &out, &err));
@@ -495,8 +475,7 @@ TEST_WITH(candidates_by_the_length_of_their_text, set_up, tear_down)
         assert_true(out.len < cases[i].length);
         while (out.len < cases[i].length)
             tkc_buf_char(&out, ' ', &err);
-        assert_int_equal(tkc_sample_response_from_json(tkc_buf_view(&out), &arena, &r, &err),
-                         cases[i].fine);
+        assert_int_equal(tkc_sample_response_from_json(tkc_buf_view(&out), &arena, &r, &err), cases[i].fine);
         if (cases[i].fine)
             assert_true(r.topk.rows == cases[i].rows && r.topk.k == cases[i].k);
         else
@@ -508,19 +487,17 @@ TEST_WITH(parts_of_samples_in_json, set_up, tear_down)
 {
     tinkc_error err = { 0 };
     tkc_sample_response r;
-    assert_true(
-        tkc_sample_response_from_json(tkc_str("{\"sequences\":[{\"stop_reason\":\"new\",\"tokens\":"
-                                              "[],\"logprobs\":null},{\"stop_reason\":\"length\","
-                                              "\"tokens\":[1],\"logprobs\":[]},{\"tokens\":[1],"
-                                              "\"logprobs\":[null,-1]}],\"prompt_logprobs\":null}"),
-                                      &arena, &r, &err));
+    assert_true(tkc_sample_response_from_json(tkc_str("{\"sequences\":[{\"stop_reason\":\"new\",\"tokens\":"
+                                                      "[],\"logprobs\":null},{\"stop_reason\":\"length\","
+                                                      "\"tokens\":[1],\"logprobs\":[]},{\"tokens\":[1],"
+                                                      "\"logprobs\":[null,-1]}],\"prompt_logprobs\":null}"),
+                                              &arena, &r, &err));
     const tinkc_sequence *s = r.sequences.data;
     assert_int_equal(s[0].stop_reason, -1); /* not one of those that are known */
     assert_true(!s[0].logprobs.data && s[0].logprobs.len == 0);
     assert_int_equal(s[1].stop_reason, TINKC_STOP_LENGTH);
     assert_true(!s[1].logprobs.data && s[1].logprobs.len == 0);
-    assert_true(s[2].logprobs.len == 2 && isnan(s[2].logprobs.data[0]) &&
-                s[2].logprobs.data[1] == -1);
+    assert_true(s[2].logprobs.len == 2 && isnan(s[2].logprobs.data[0]) && s[2].logprobs.data[1] == -1);
     assert_true(!r.prompt_logprobs.data && r.prompt_logprobs.len == 0);
     static const char *const bad[] = { "{\"sequences\":[],\"topk_prompt_logprobs\":{}}",
                                        "{\"sequences\":[],\"topk_prompt_logprobs\":[7]}",
@@ -572,15 +549,13 @@ TEST_WITH(targets_of_prompts, set_up, tear_down)
                                "\"shape\":[2,1]},\"type\":\"sample\"}";
     tinkc_error err = { 0 };
     tkc_sample_request r;
-    assert_true(tkc_message_decode(&tkc_sample_request_type, tkc_str(json), TINKC_E_BAD_RESPONSE,
-                                   &arena, &r, &err));
+    assert_true(tkc_message_decode(&tkc_sample_request_type, tkc_str(json), TINKC_E_BAD_RESPONSE, &arena, &r, &err));
     assert_true(r.target_prompt_logprobs.dtype == TINKC_I64 && r.target_prompt_logprobs.count == 2);
     assert_true(tkc_message_encode(&tkc_sample_request_type, &r, &out, &err));
     assert_str(tkc_buf_view(&out), json);
     assert_true(tkc_message_decode(
         &tkc_sample_request_type,
-        tkc_str(
-            "{\"prompt\":{\"chunks\":[]},\"sampling_params\":{},\"target_prompt_logprobs\":null}"),
+        tkc_str("{\"prompt\":{\"chunks\":[]},\"sampling_params\":{},\"target_prompt_logprobs\":null}"),
         TINKC_E_BAD_RESPONSE, &arena, &r, &err));
     assert_int_equal(r.target_prompt_logprobs.dtype, 0);
 }
@@ -607,10 +582,9 @@ TEST_WITH(defaults_of_dimuon, set_up, tear_down)
 {
     tinkc_error err = { 0 };
     tkc_dimuon_step_request r;
-    assert_true(tkc_message_decode(
-        &tkc_dimuon_step_request_type,
-        tkc_str("{\"model_id\":\"m\",\"optimizer_params\":{\"learning_rate\":0.5}}"),
-        TINKC_E_BAD_RESPONSE, &arena, &r, &err));
+    assert_true(tkc_message_decode(&tkc_dimuon_step_request_type,
+                                   tkc_str("{\"model_id\":\"m\",\"optimizer_params\":{\"learning_rate\":0.5}}"),
+                                   TINKC_E_BAD_RESPONSE, &arena, &r, &err));
     assert_true(r.optimizer_params.learning_rate == 0.5 && r.optimizer_params.beta1 == 0.9 &&
                 r.optimizer_params.grad_clip_norm == 0);
 }
@@ -668,6 +642,5 @@ TEST_WITH(lists_of_numbers, set_up, tear_down)
     assert_true(tkc_bulk_varints(&b, unhex(&arena, "08050a0201028001"), 1, &list) == false);
     err = (tinkc_error){ 0 };
     assert_true(tkc_bulk_varints(&b, unhex(&arena, "08050a0201020807"), 1, &list));
-    assert_true(list.len == 4 && list.data[0] == 5 && list.data[1] == 1 && list.data[2] == 2 &&
-                list.data[3] == 7);
+    assert_true(list.len == 4 && list.data[0] == 5 && list.data[1] == 1 && list.data[2] == 2 && list.data[3] == 7);
 }

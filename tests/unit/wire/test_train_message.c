@@ -7,18 +7,15 @@
 #include "wire/tensor.h"
 
 /* Vector A of the protocol's description. */
-static const char vector_a[] =
-    "0a0d72756e2d373a747261696e3a3010011a640a100a0e0a0c050000000600000007000000"
-    "12300a0d7461726765745f746f6b656e73121f0a1806000000000000000700000000000000"
-    "08000000000000001802220103121e0a077765696768747312130a0c000000000000803f00"
-    "00803f1801220103220d63726f73735f656e74726f7079";
+static const char vector_a[] = "0a0d72756e2d373a747261696e3a3010011a640a100a0e0a0c050000000600000007000000"
+                               "12300a0d7461726765745f746f6b656e73121f0a1806000000000000000700000000000000"
+                               "08000000000000001802220103121e0a077765696768747312130a0c000000000000803f00"
+                               "00803f1801220103220d63726f73735f656e74726f7079";
 
 static const int32_t tokens[] = { 5, 6, 7 };
 static const int64_t targets[] = { 6, 7, 8 }, three[] = { 3 };
 static const float weights[] = { 0, 1, 1 };
-static const tinkc_chunk chunk_a = { .kind = TINKC_CHUNK_TOKENS,
-                                     .expected_tokens = -1,
-                                     .tokens = { tokens, 3 } };
+static const tinkc_chunk chunk_a = { .kind = TINKC_CHUNK_TOKENS, .expected_tokens = -1, .tokens = { tokens, 3 } };
 static const tkc_named_tensor inputs_a[] = {
     { "target_tokens", { .data = targets, .count = 3, .shape = { three, 1 }, .dtype = TINKC_I64 } },
     { "weights", { .data = weights, .count = 3, .shape = { three, 1 }, .dtype = TINKC_F32 } },
@@ -71,8 +68,7 @@ static const tkc_forward_backward_request request_b = {
     .seq_id = INT32_MAX,
     .data = { data_b, 3 },
     .loss_fn = "ppo",
-    .loss_fn_config = { (const char *const[]){ "clip_low_threshold", "beta" },
-                        (const double[]){ 0.8, -1e300 }, 2 },
+    .loss_fn_config = { (const char *const[]){ "clip_low_threshold", "beta" }, (const double[]){ 0.8, -1e300 }, 2 },
     .loss_id = "s:loss:0",
     .forward_only = true,
 };
@@ -111,8 +107,7 @@ static void assert_same_chunk(const tinkc_chunk *x, const tinkc_chunk *y)
     assert_string_equal(x->format ? x->format : "", y->format);
 }
 
-static void assert_same(const tkc_forward_backward_request *x,
-                        const tkc_forward_backward_request *y)
+static void assert_same(const tkc_forward_backward_request *x, const tkc_forward_backward_request *y)
 {
     assert_string_equal(x->model_id, y->model_id);
     assert_string_equal(x->loss_fn, y->loss_fn);
@@ -179,8 +174,8 @@ TEST(everything_survives_both_ways)
         moved = tkc_arena_alloc(&arena, got.len + shift, &err);
         memcpy(moved + shift, copy, got.len);
         free_copy(copy, got.len);
-        tkc_forward_backward_from_pb((tinkc_bytes){ (void *)(moved + shift), got.len },
-                                     TINKC_E_UNPROCESSABLE, &arena, &read, &err);
+        tkc_forward_backward_from_pb((tinkc_bytes){ (void *)(moved + shift), got.len }, TINKC_E_UNPROCESSABLE, &arena,
+                                     &read, &err);
         assert_ok(err);
         assert_same(&request_b, &read);
     }
@@ -194,8 +189,7 @@ TEST(aligned_payloads_are_views)
     for (size_t shift = 0, views = 0; shift < 8; shift++) {
         tkc_forward_backward_request read;
         memcpy(base + shift, got.data, got.len);
-        tkc_forward_backward_from_pb((tinkc_bytes){ (void *)(base + shift), got.len }, 1, &arena,
-                                     &read, &err);
+        tkc_forward_backward_from_pb((tinkc_bytes){ (void *)(base + shift), got.len }, 1, &arena, &read, &err);
         const char *at = (const void *)read.data.data[0].chunks.data[0].tokens.data;
         views += at >= base && at < base + got.len + 8;
         if (shift == 7)
@@ -211,8 +205,8 @@ TEST(a_cut_off_request_never_reads_beyond)
         tinkc_error err = { 0 };
         tkc_forward_backward_request read;
         char *copy = exact_copy(got.data, n);
-        refused += !tkc_forward_backward_from_pb((tinkc_bytes){ (void *)copy, n },
-                                                 TINKC_E_UNPROCESSABLE, &arena, &read, &err);
+        refused +=
+            !tkc_forward_backward_from_pb((tinkc_bytes){ (void *)copy, n }, TINKC_E_UNPROCESSABLE, &arena, &read, &err);
         free_copy(copy, n);
     }
     assert_true(refused > got.len - 20); /* all but the cuts between two fields */
@@ -227,8 +221,7 @@ TEST(a_changed_byte_never_crashes)
             tkc_forward_backward_request read;
             char *copy = exact_copy(got.data, got.len);
             copy[n] = (char)(copy[n] ^ 1 << bit);
-            if (tkc_forward_backward_from_pb((tinkc_bytes){ (void *)copy, got.len }, 1, &arena,
-                                             &read, &err))
+            if (tkc_forward_backward_from_pb((tinkc_bytes){ (void *)copy, got.len }, 1, &arena, &read, &err))
                 for (size_t i = 0; i < read.data.len; i++) {
                     for (size_t k = 0; k < read.data.data[i].inputs.len; k++) {
                         tinkc_error bad = { 0 };
@@ -341,12 +334,9 @@ TEST(sparse_and_narrow_tensors_become_dense_and_wide)
     assert_true(tkc_tensor_dense(&narrow, &arena, &wide, &err));
     assert_true(((const float *)wide.data)[1] == -2.0f);
     const int64_t huge[] = { 2, 1 << 30 }, rows[] = { 0, 0, 0 };
-    tkc_tensor bomb = { .data = stored,
-                        .shape = { huge, 2 },
-                        .crow = { rows, 3 },
-                        .col = { col, 0 },
-                        .dtype = TINKC_F32,
-                        .sparse = true };
+    tkc_tensor bomb = {
+        .data = stored, .shape = { huge, 2 }, .crow = { rows, 3 }, .col = { col, 0 }, .dtype = TINKC_F32, .sparse = true
+    };
     assert_true(tkc_tensor_check(&bomb, "x", &err));
     assert_false(tkc_tensor_dense(&bomb, &arena, &wide, &err));
     assert_int_equal(err.code, TINKC_E_TENSOR);
@@ -358,20 +348,19 @@ TEST(the_older_json_form_is_read)
 {
     tinkc_error err = { 0 };
     tkc_forward_backward_request read;
-    const char *json =
-        "{\"model_id\":\"run-7:train:0\",\"seq_id\":1,\n"
-        " \"forward_backward_input\":{\"loss_fn\":\"cross_entropy\",\"data\":[\n"
-        "  {\"model_input\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[5,6,7]}]},\n"
-        "   \"loss_fn_inputs\":{\"target_tokens\":{\"data\":[6,7,8],\"dtype\":\"int64\",\"shape\":"
-        "[3]},\n\"weights\":{\"data\":[0.0,1.0,1.0],\"dtype\":\"float32\",\"shape\":[3]}}}]}}";
+    const char *json = "{\"model_id\":\"run-7:train:0\",\"seq_id\":1,\n"
+                       " \"forward_backward_input\":{\"loss_fn\":\"cross_entropy\",\"data\":[\n"
+                       "  {\"model_input\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[5,6,7]}]},\n"
+                       "   \"loss_fn_inputs\":{\"target_tokens\":{\"data\":[6,7,8],\"dtype\":\"int64\",\"shape\":"
+                       "[3]},\n\"weights\":{\"data\":[0.0,1.0,1.0],\"dtype\":\"float32\",\"shape\":[3]}}}]}}";
     tkc_forward_backward_from_json(tkc_str(json), TINKC_E_UNPROCESSABLE, &arena, &read, NULL, &err);
     assert_ok(err);
     assert_same(&request_a, &read);
     for (size_t n = 0; n < strlen(json); n++) {
         char *copy = exact_copy(json, n);
         err = (tinkc_error){ 0 };
-        assert_false(tkc_forward_backward_from_json(tkc_strn(copy, n), TINKC_E_UNPROCESSABLE,
-                                                    &arena, &read, NULL, &err));
+        assert_false(
+            tkc_forward_backward_from_json(tkc_strn(copy, n), TINKC_E_UNPROCESSABLE, &arena, &read, NULL, &err));
         assert_int_equal(err.code, TINKC_E_UNPROCESSABLE);
         free_copy(copy, n);
     }
@@ -407,8 +396,7 @@ TEST(running_out_of_memory_is_an_error)
         tkc_buf_init(&pb, &a, TKC_BUF_NO_MAX);
         tkc_buf_init(&json, &a, TKC_BUF_NO_MAX);
         done = tkc_forward_backward_to_pb(&request_b, &pb, &err) &&
-               tkc_forward_backward_from_pb((tinkc_bytes){ (void *)pb.data, pb.len }, 1, &small,
-                                            &read, &err) &&
+               tkc_forward_backward_from_pb((tinkc_bytes){ (void *)pb.data, pb.len }, 1, &small, &read, &err) &&
                tkc_forward_backward_to_json(&read, &json, &err) &&
                tkc_forward_backward_from_json(tkc_buf_view(&json), 1, &small, &read, NULL, &err);
         if (!done)

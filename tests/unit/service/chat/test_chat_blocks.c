@@ -7,8 +7,7 @@ typedef struct gathered {
     bool mixed;        /* a thought came after text */
 } gathered;
 
-static void gather(const tke_chat_part *p, tke_chat_choice *c, int32_t kind, tinkc_str text,
-                   void *arg)
+static void gather(const tke_chat_part *p, tke_chat_choice *c, int32_t kind, tinkc_str text, void *arg)
 {
     gathered *g = arg;
     (void)p, (void)c;
@@ -43,8 +42,7 @@ TEST(thoughts_come_first)
             tkc_buf_init(&c.unsent, NULL, TKC_BUF_NO_MAX);
             tinkc_str all = tkc_str(rows[i].said);
             tke_chat_blocks(&p, &c, tkc_strn(all.data, cut), false, gather, &g, &err);
-            tke_chat_blocks(&p, &c, tkc_strn(all.data + cut, all.len - cut), true, gather, &g,
-                            &err);
+            tke_chat_blocks(&p, &c, tkc_strn(all.data + cut, all.len - cut), true, gather, &g, &err);
             assert_string_equal(g.text[0], rows[i].thought);
             assert_string_equal(g.text[1], rows[i].text);
             assert_false(g.mixed);

@@ -140,10 +140,8 @@ TEST(a_required_call_fits_its_parameters)
                               "\"a\":{\"type\":\"integer\"},"
                               "\"b\":{\"type\":\"integer\"}}}");
     for (int i = 0; i < 10; i++) {
-        const char *how =
-            i % 2 ? "\"required\"" : "{\"type\":\"function\",\"function\":{\"name\":\"add\"}}";
-        snprintf(rest, sizeof rest, "\"seed\":%d,\"max_tokens\":90,\"tools\":%s,\"tool_choice\":%s",
-                 i, tools, how);
+        const char *how = i % 2 ? "\"required\"" : "{\"type\":\"function\",\"function\":{\"name\":\"add\"}}";
+        snprintf(rest, sizeof rest, "\"seed\":%d,\"max_tokens\":90,\"tools\":%s,\"tool_choice\":%s", i, tools, how);
         tkc_tree *v = ask("tools", rest);
         const tkc_tree *message = tkc_tree_get(choice(v, 0), "message");
         assert_true(tkc_tree_is_null(tkc_tree_get(message, "content")));
@@ -169,8 +167,7 @@ TEST(a_call_is_streamed_as_one_delta)
              question, tools);
     answer a = service_call(t, "POST", "/v1/chat/completions", NULL, body, strlen(body));
     assert_int_equal(a.status, 200);
-    const char *call =
-        strstr(a.body.data, "\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_");
+    const char *call = strstr(a.body.data, "\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_");
     assert_non_null(call);
     assert_non_null(strstr(call, "\"finish_reason\":\"tool_calls\""));
     assert_non_null(strstr(call, "data: [DONE]"));
@@ -188,14 +185,12 @@ TEST(a_schema_that_cannot_be_met_is_refused)
         { "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"type\":"
           "\"string\",\"format\":\"a\"}}}",
           "'format'" },
-        { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\"}}]",
-          "does not take tools" },
+        { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\"}}]", "does not take tools" },
         { "\"tool_choice\":\"required\",\"tools\":[]", "tools is empty" },
     };
     char body[900];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        snprintf(body, sizeof body, "{\"model\":\"nano\",\"messages\":%s,%s}", question,
-                 rows[i][0]);
+        snprintf(body, sizeof body, "{\"model\":\"nano\",\"messages\":%s,%s}", question, rows[i][0]);
         answer a = service_call(t, "POST", "/v1/chat/completions", NULL, body, strlen(body));
         if (a.status != 400 || !strstr(a.body.data, rows[i][1]))
             fail_msg("%s: %d %s", rows[i][0], (int)a.status, a.body.data);

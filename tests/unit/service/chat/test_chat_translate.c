@@ -59,12 +59,11 @@ TEST_WITH(a_call_alone_is_a_message_without_text, setup, teardown)
     tke_chat_call(&t, tkc_str("1"), tkc_str("f"), tkc_str("{\"a\":1}"), true);
     tke_chat_call(&t, tkc_str("2"), tkc_str("g"), tkc_str("{\"a\":1}"), false);
     tke_chat_flush(&t, "assistant");
-    expect_text(tke_chat_writer_close(&t),
-                "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":["
-                "{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
-                "\"arguments\":\"{\\\"a\\\":1}\"}},"
-                "{\"id\":\"2\",\"type\":\"function\",\"function\":{\"name\":\"g\","
-                "\"arguments\":{\"a\":1}}}]}]");
+    expect_text(tke_chat_writer_close(&t), "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":["
+                                           "{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+                                           "\"arguments\":\"{\\\"a\\\":1}\"}},"
+                                           "{\"id\":\"2\",\"type\":\"function\",\"function\":{\"name\":\"g\","
+                                           "\"arguments\":{\"a\":1}}}]}]");
 }
 
 TEST_WITH(a_result_names_its_call, setup, teardown)
@@ -73,9 +72,8 @@ TEST_WITH(a_result_names_its_call, setup, teardown)
     tke_chat_writer_open(&t, &arena, &err);
     tke_chat_message(&t, "tool", tkc_str("7"), tkc_str("12"));
     tke_chat_message(&t, "user", (tinkc_str){ 0 }, (tinkc_str){ 0 });
-    expect_text(tke_chat_writer_close(&t),
-                "[{\"role\":\"tool\",\"content\":\"12\",\"tool_call_id\":\"7\"},"
-                "{\"role\":\"user\",\"content\":\"\"}]");
+    expect_text(tke_chat_writer_close(&t), "[{\"role\":\"tool\",\"content\":\"12\",\"tool_call_id\":\"7\"},"
+                                           "{\"role\":\"user\",\"content\":\"\"}]");
 }
 
 static void write_named(tkc_json *j, tkc_jsonw *w, tinkc_error *e)

@@ -33,8 +33,7 @@ TEST(a_message_is_answered)
 {
     static const char *const paths[] = { MESSAGES, "/anthropic/api/v1/messages" };
     for (size_t i = 0; i < 2; i++) {
-        tkc_tree *v =
-            post(paths[i], "{\"model\":\"nano\",\"max_tokens\":9,\"temperature\":0," QUESTION "}");
+        tkc_tree *v = post(paths[i], "{\"model\":\"nano\",\"max_tokens\":9,\"temperature\":0," QUESTION "}");
         assert_string_equal(member(v, "type"), "message");
         assert_string_equal(member(v, "role"), "assistant");
         assert_string_equal(member(v, "model"), "nano");
@@ -54,8 +53,7 @@ TEST(why_a_message_ends)
                  { "\"max_tokens\":9,\"stop_sequences\":[\"x\",\"2\"]", "stop_sequence", "2" } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char body[300];
-        snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0," QUESTION ",%s}",
-                 rows[i].rest);
+        snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0," QUESTION ",%s}", rows[i].rest);
         tkc_tree *v = post(MESSAGES, body);
         assert_string_equal(member(v, "stop_reason"), rows[i].reason);
         assert_string_equal(member(v, "stop_sequence"), rows[i].sequence);
@@ -106,17 +104,15 @@ TEST(conversations_are_translated)
         char body[1200];
         snprintf(body, sizeof body, "{\"model\":\"tools\",%s}", rows[i].here);
         tkc_tree *mine = post("/v1/messages/count_tokens", body);
-        snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":1,\"messages\":%s}",
-                 rows[i].there);
+        snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":1,\"messages\":%s}", rows[i].there);
         tkc_tree *theirs = post("/v1/chat/completions", body);
-        assert_int_equal(
-            tkc_tree_get_i64(mine, "input_tokens"),
-            tkc_tree_get_i64(tkc_tree_get(theirs, "usage"), "prompt_tokens"));
+        assert_int_equal(tkc_tree_get_i64(mine, "input_tokens"),
+                         tkc_tree_get_i64(tkc_tree_get(theirs, "usage"), "prompt_tokens"));
     }
 }
 
-#define TOOLS                                                                                      \
-    "\"tools\":[{\"name\":\"add\",\"description\":\"sums\",\"input_schema\":{\"type\":\"object\"," \
+#define TOOLS                                                                                                          \
+    "\"tools\":[{\"name\":\"add\",\"description\":\"sums\",\"input_schema\":{\"type\":\"object\","                     \
     "\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]}}]"
 
 TEST(calls_are_blocks)
@@ -126,9 +122,7 @@ TEST(calls_are_blocks)
                                            "{\"type\":\"tool\",\"name\":\"add\"}" };
     for (size_t i = 0; i < 3; i++) {
         char body[700];
-        snprintf(body, sizeof body,
-                 "{\"model\":\"tools\",\"max_tokens\":90," QUESTION "," TOOLS
-                 ",\"tool_choice\":%s}",
+        snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":90," QUESTION "," TOOLS ",\"tool_choice\":%s}",
                  choices[i]);
         tkc_tree *v = post(MESSAGES, body);
         assert_string_equal(member(v, "stop_reason"), "tool_use");
@@ -146,7 +140,8 @@ TEST(of_one_token_there_is_no_other)
     for (size_t i = 0; i < 2; i++) {
         char body[300];
         snprintf(body, sizeof body,
-                 "{\"model\":\"nano\",\"max_tokens\":30,%s,\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story\"}]}",
+                 "{\"model\":\"nano\",\"max_tokens\":30,%s,\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a "
+                 "story\"}]}",
                  rows[i]);
         tkc_tree *v = post(MESSAGES, body);
         texts[i] = tkc_tree_clone(&json_arena, tkc_tree_get(v, "content"));
@@ -202,9 +197,8 @@ static void events_of(const char *body, char *names, size_t size, char *deltas)
 TEST(events_in_order)
 {
     char names[600], deltas[600];
-    events_of("{\"model\":\"nano\",\"max_tokens\":9,\"temperature\":0,\"stream\":true," QUESTION
-              "}",
-              names, sizeof names, deltas);
+    events_of("{\"model\":\"nano\",\"max_tokens\":9,\"temperature\":0,\"stream\":true," QUESTION "}", names,
+              sizeof names, deltas);
     assert_string_equal(names, "message_start content_block_start content_block_delta "
                                "content_block_stop message_delta message_stop ");
     assert_string_equal(deltas, "12end_turn");
@@ -225,17 +219,15 @@ TEST(each_mistake_has_its_error)
     } rows[] = {
         { 400, "\"model\":\"nano\"," QUESTION, "invalid_request_error", "max_tokens is required" },
         { 400, "\"max_tokens\":4," QUESTION, "invalid_request_error", "model is required" },
-        { 400, "\"model\":\"nano\",\"max_tokens\":4", "invalid_request_error",
-          "messages is required" },
-        { 400, "\"model\":\"nano\",\"max_tokens\":4,\"messages\":[]", "invalid_request_error",
-          "at least one" },
+        { 400, "\"model\":\"nano\",\"max_tokens\":4", "invalid_request_error", "messages is required" },
+        { 400, "\"model\":\"nano\",\"max_tokens\":4,\"messages\":[]", "invalid_request_error", "at least one" },
         { 400, "\"model\":\"nano\",\"max_tokens\":4,\"top_p\":1.5," QUESTION, "invalid_request_error",
           "top_p must be" },
         { 404, "\"model\":\"other\",\"max_tokens\":4," QUESTION, "not_found_error", "other" },
-        { 400, "\"model\":\"nano\",\"max_tokens\":4,\"temperature\":1.1," QUESTION,
-          "invalid_request_error", "from 0 to 1" },
-        { 400, "\"model\":\"nano\",\"max_tokens\":4,\"mcp_servers\":[{}]," QUESTION,
-          "invalid_request_error", "mcp_servers" },
+        { 400, "\"model\":\"nano\",\"max_tokens\":4,\"temperature\":1.1," QUESTION, "invalid_request_error",
+          "from 0 to 1" },
+        { 400, "\"model\":\"nano\",\"max_tokens\":4,\"mcp_servers\":[{}]," QUESTION, "invalid_request_error",
+          "mcp_servers" },
         { 400,
           "\"model\":\"nano\",\"max_tokens\":4,\"messages\":[{\"role\":\"user\",\"content\":[{"
           "\"type\":"
@@ -259,8 +251,7 @@ TEST(each_mistake_has_its_error)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char body[500];
         snprintf(body, sizeof body, "{%s}", rows[i].rest);
-        tkc_tree *v =
-            json_of(service_json(t, rows[i].status, "POST", MESSAGES, "%s", body));
+        tkc_tree *v = json_of(service_json(t, rows[i].status, "POST", MESSAGES, "%s", body));
         const tkc_tree *e = tkc_tree_get(v, "error");
         assert_string_equal(member(v, "type"), "error");
         assert_string_equal(member(e, "type"), rows[i].type);
@@ -282,8 +273,7 @@ TEST(hints_are_accepted)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char body[400];
-        snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":2," QUESTION ",%s}",
-                 rows[i]);
+        snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":2," QUESTION ",%s}", rows[i]);
     }
 }
 
@@ -291,11 +281,10 @@ TEST(hints_are_accepted)
 TEST(a_conversation_that_the_server_is_to_store_is_refused_by_code)
 {
     tkc_tree *v = json_of(service_json(t, 400, "POST", MESSAGES,
-                                        "{\"model\":\"nano\",\"max_tokens\":4,\"thread\":{\"type\":"
-                                        "\"create\"}," QUESTION "}"));
+                                       "{\"model\":\"nano\",\"max_tokens\":4,\"thread\":{\"type\":"
+                                       "\"create\"}," QUESTION "}"));
     const tkc_tree *error = tkc_tree_get(v, "error");
-    assert_string_equal(member(tkc_tree_get(error, "details"), "error_code"),
-                        "thread_unsupported_request");
+    assert_string_equal(member(tkc_tree_get(error, "details"), "error_code"), "thread_unsupported_request");
 }
 
 RUN_TESTS(setup, teardown)

@@ -21,8 +21,7 @@ static const tinkc_transport *t;
 static tinkc_engine *open_engine(const char *const *settings)
 {
     tinkc_error err = { 0 };
-    tinkc_engine *e =
-        tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings }, &err);
+    tinkc_engine *e = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings }, &err);
     assert_ok(err);
     assert_true(tinkc_engine_add_model(e, "nano", nano, &err));
     return e;
@@ -126,8 +125,7 @@ static events ask_events(const char *path, const char *body)
 
 TEST(events_add_up)
 {
-    const char *rest =
-        "\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":1,\"max_tokens\":60";
+    const char *rest = "\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":1,\"max_tokens\":60";
     for (int seed = 1; seed <= 12; seed++) {
         char body[300];
         snprintf(body, sizeof body, "{%s,\"seed\":%d}", rest, seed);
@@ -169,8 +167,7 @@ TEST(stop_strings_are_cut_off)
         char stop[8], body[300], want[200];
         snprintf(stop, sizeof stop, "%.4s", text + at);
         snprintf(want, sizeof want, "%.*s", (int)(strstr(text, stop) - text), text);
-        snprintf(body, sizeof body,
-                 "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0,\"stop\":\"%s\"}",
+        snprintf(body, sizeof body, "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0,\"stop\":\"%s\"}",
                  stop);
         tkc_tree *v = ask("/v1/completions", body);
         assert_string_equal(text_at(v, 0), want);
@@ -206,8 +203,7 @@ TEST(several_prompts_are_answered_as_each_alone)
             snprintf(want[2 * i + k], sizeof want[0], "%s", text_at(v, k));
         total += usage(v, "total_tokens");
     }
-    snprintf(body, sizeof body, "{%s,\"prompt\":[%s,%s,%s]}", rest, prompts[0], prompts[1],
-             prompts[2]);
+    snprintf(body, sizeof body, "{%s,\"prompt\":[%s,%s,%s]}", rest, prompts[0], prompts[1], prompts[2]);
     tkc_tree *v = ask("/v1/completions", body);
     assert_int_equal(tkc_tree_length(tkc_tree_get(v, "choices")), 6);
     for (size_t i = 0; i < 6; i++) {
@@ -217,15 +213,13 @@ TEST(several_prompts_are_answered_as_each_alone)
     }
     assert_int_equal(usage(v, "total_tokens"), total);
 
-    snprintf(
-        body, sizeof body,
-        "{%s,\"stream\":true,\"stream_options\":{\"include_usage\":true},\"prompt\":[%s,%s,%s]}",
-        rest, prompts[0], prompts[1], prompts[2]);
+    snprintf(body, sizeof body,
+             "{%s,\"stream\":true,\"stream_options\":{\"include_usage\":true},\"prompt\":[%s,%s,%s]}", rest, prompts[0],
+             prompts[1], prompts[2]);
     answer a = service_call(t, "POST", "/v1/completions", NULL, body, strlen(body));
     char got[6][200] = { "" }, *place = NULL;
     size_t ends = 0;
-    for (char *line = strtok_r(a.body.data, "\n", &place); line;
-         line = strtok_r(NULL, "\n", &place)) {
+    for (char *line = strtok_r(a.body.data, "\n", &place); line; line = strtok_r(NULL, "\n", &place)) {
         if (strcmp(line, "data: [DONE]") == 0)
             break;
         v = parse(line + 6);
@@ -263,11 +257,10 @@ static int dial(const char *url)
 static void send_post(int fd, const char *header, const char *body)
 {
     char text[1000];
-    int n =
-        snprintf(text, sizeof text,
-                 "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s"
-                 "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-                 header, strlen(body), body);
+    int n = snprintf(text, sizeof text,
+                     "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s"
+                     "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+                     header, strlen(body), body);
     assert_int_equal(write(fd, text, (size_t)n), n);
 }
 
@@ -284,11 +277,9 @@ TEST(keys_as_bearer)
 {
     static const char *const keys[] = { "tml-right", NULL };
     static const char *const headers[] = { "", "Authorization: Bearer tml-wrong\r\n",
-                                           "Authorization: Bearer tml-right\r\n",
-                                           "X-API-Key: tml-right\r\n" };
+                                           "Authorization: Bearer tml-right\r\n", "X-API-Key: tml-right\r\n" };
     tinkc_error err = { 0 };
-    tinkc_server *server =
-        tinkc_engine_serve(engine, &(tinkc_serve_options){ .api_keys = keys }, &err);
+    tinkc_server *server = tinkc_engine_serve(engine, &(tinkc_serve_options){ .api_keys = keys }, &err);
     assert_ok(err);
     char body[300], text[4000];
     snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0,\"messages\":%s}", question);
@@ -305,8 +296,7 @@ TEST(keys_as_bearer)
 
 static void expect_models(tinkc_engine *e, bool option, const char *status)
 {
-    static const char get[] =
-        "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    static const char get[] = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     tinkc_error err = { 0 };
     char text[4000];
     tinkc_server *server = tinkc_engine_serve(e, &(tinkc_serve_options){ .openai = option }, &err);
@@ -347,8 +337,7 @@ TEST(a_client_that_goes_away)
     assert_ok(err);
     char body[400];
     snprintf(body, sizeof body, /* no sample ends by itself: the end of a turn cannot be drawn */
-             "{\"model\":\"nano\",\"logit_bias\":{\"4093\":-100,\"4095\":-100},\"n\":128,\"messages\":%s}",
-             question);
+             "{\"model\":\"nano\",\"logit_bias\":{\"4093\":-100,\"4095\":-100},\"n\":128,\"messages\":%s}", question);
     int fd = dial(tinkc_server_url(server));
     send_post(fd, "", body);
     wait_until(count_of(p, "samples_in_flight") != 0);
@@ -405,13 +394,9 @@ TEST(cancelled_and_too_many)
     const tinkc_transport *p = tinkc_engine_transport(e);
     char body[400];
     snprintf(body, sizeof body,
-             "{\"model\":\"nano\",\"logit_bias\":{\"4093\":-100,\"4095\":-100},\"n\":128,\"messages\":%s}",
-             question);
-    pending w = { .reply = { .status = on_status,
-                             .header = on_header,
-                             .write = on_write,
-                             .end = on_end,
-                             .fail = on_fail } };
+             "{\"model\":\"nano\",\"logit_bias\":{\"4093\":-100,\"4095\":-100},\"n\":128,\"messages\":%s}", question);
+    pending w = { .reply = {
+                      .status = on_status, .header = on_header, .write = on_write, .end = on_end, .fail = on_fail } };
     const tinkc_request request = {
         .method = "POST",
         .path = "/v1/chat/completions",
@@ -422,11 +407,9 @@ TEST(cancelled_and_too_many)
     assert_int_equal(w.over, 0);
     assert_int_equal(w.status, 0);                    /* nothing goes out before its end */
     wait_until(count_of(p, "samples_in_flight") > 0); /* its text is read elsewhere */
-    const char *text = service_json(p, 429, "POST", "/v1/completions", "%s",
-                                    "{\"model\":\"nano\",\"prompt\":\"a\"}");
+    const char *text = service_json(p, 429, "POST", "/v1/completions", "%s", "{\"model\":\"nano\",\"prompt\":\"a\"}");
     assert_non_null(strstr(text, "\"rate_limit_error\""));
-    service_json(p, 429, "POST", "/v1/completions", "%s",
-                 "{\"model\":\"nano\",\"prompt\":\"a\",\"stream\":true}");
+    service_json(p, 429, "POST", "/v1/completions", "%s", "{\"model\":\"nano\",\"prompt\":\"a\",\"stream\":true}");
     p->cancel(p->self, &w.reply);
     wait_until(w.over); /* its handler may just be returning */
     assert_int_equal(w.over, 2);

@@ -42,8 +42,7 @@ TEST(a_response_is_answered)
     };
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
         char body[400];
-        snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0,\"input\":%s}",
-                 inputs[i]);
+        snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0,\"input\":%s}", inputs[i]);
         tkc_tree *v = post(i ? RESPONSES : "/oai/api/v1/responses", body);
         assert_string_equal(member(v, "object"), "response");
         assert_string_equal(member(v, "status"), "completed");
@@ -90,11 +89,9 @@ TEST(conversations_are_translated)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char body[1200];
-        snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_output_tokens\":1,%s}",
-                 rows[i].here);
+        snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_output_tokens\":1,%s}", rows[i].here);
         tkc_tree *mine = post(RESPONSES, body);
-        snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":1,\"messages\":%s}",
-                 rows[i].there);
+        snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":1,\"messages\":%s}", rows[i].there);
         tkc_tree *theirs = post("/v1/chat/completions", body);
         static const char *const counts[][2] = { { "input_tokens", "prompt_tokens" },
                                                  { "output_tokens", "completion_tokens" },
@@ -105,15 +102,14 @@ TEST(conversations_are_translated)
     }
 }
 
-#define TOOLS                                                                                      \
-    "\"tools\":[{\"type\":\"function\",\"name\":\"add\",\"description\":\"sums\",\"strict\":true," \
-    "\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},"           \
+#define TOOLS                                                                                                          \
+    "\"tools\":[{\"type\":\"function\",\"name\":\"add\",\"description\":\"sums\",\"strict\":true,"                     \
+    "\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},"                               \
     "\"required\":[\"a\"]}}]"
 
 TEST(calls_are_items)
 {
-    static const char *const choices[] = { "\"required\"",
-                                           "{\"type\":\"function\",\"name\":\"add\"}" };
+    static const char *const choices[] = { "\"required\"", "{\"type\":\"function\",\"name\":\"add\"}" };
     for (size_t i = 0; i < 2; i++) {
         char body[700];
         snprintf(body, sizeof body,
@@ -152,8 +148,7 @@ static tkc_tree *events_of(const char *body, char *types, size_t size, char *del
     assert_int_equal(a.status, 200);
     assert_string_equal(a.type, "text/event-stream");
     types[0] = deltas[0] = '\0';
-    for (char *line = strtok_r(a.body.data, "\n", &rest); line;
-         line = strtok_r(NULL, "\n", &rest)) {
+    for (char *line = strtok_r(a.body.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         if (strncmp(line, "data: ", 6) != 0)
             continue;
         int64_t n = last ? tkc_tree_get_i64(last, "sequence_number") + 1 : 0;
@@ -213,8 +208,7 @@ TEST(what_is_refused)
         { "\"input\":\"x\",\"reasoning\":{\"effort\":\"high\"}", "reasoning.effort" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const char *said =
-            service_json(t, 400, "POST", RESPONSES, "{\"model\":\"nano\",%s}", rows[i].rest);
+        const char *said = service_json(t, 400, "POST", RESPONSES, "{\"model\":\"nano\",%s}", rows[i].rest);
         assert_non_null(strstr(said, rows[i].says));
     }
 }

@@ -15,22 +15,20 @@
 /* ---- a vocabulary, a request and its sequences ---- */
 
 enum { EOS = 9, END = 8, CALL = 10, BARE = 11, THINK = 12, THOUGHT = 13, N_WORDS = 14 };
-static const char *const words[N_WORDS] = {
-    "",
-    "a",
-    "b",
-    "c",
-    "\xc3",
-    "\xa9",
-    "d",
-    "ab",
-    "<|end|>",
-    "</s>",
-    "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\":1}}</tool_call>",
-    "{\"name\":\"g\",\"parameters\":{}}",
-    "<think>",
-    "</think>"
-};
+static const char *const words[N_WORDS] = { "",
+                                            "a",
+                                            "b",
+                                            "c",
+                                            "\xc3",
+                                            "\xa9",
+                                            "d",
+                                            "ab",
+                                            "<|end|>",
+                                            "</s>",
+                                            "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\":1}}</tool_call>",
+                                            "{\"name\":\"g\",\"parameters\":{}}",
+                                            "<think>",
+                                            "</think>" };
 
 static size_t bytes_of(void *user, int32_t token, const char **bytes)
 {
@@ -62,8 +60,7 @@ static struct {
 
 static const int32_t prompt[PROMPT] = { 1, 4, 5 }; /* "aé" */
 
-static void begin(tke_chat_answer like, size_t n_parts, size_t n_samples, const tinkc_str *stops,
-                  size_t n_stops)
+static void begin(tke_chat_answer like, size_t n_parts, size_t n_samples, const tinkc_str *stops, size_t n_stops)
 {
     static const int32_t end = END;
     tinkc_error err = { 0 };
@@ -142,12 +139,10 @@ static void events(size_t part, const char *want)
 }
 
 /* The end of a part; the last one's frees the answer. */
-static void ends(const tke_stream_style *style, size_t part, const tinkc_error *why, int status,
-                 const char *want)
+static void ends(const tke_stream_style *style, size_t part, const tinkc_error *why, int status, const char *want)
 {
     tinkc_error err = { 0 };
-    assert_int_equal(
-        style->end(&w.answer->parts[part], why ? NULL : &w.gens[part], why, &w.out, &err), status);
+    assert_int_equal(style->end(&w.answer->parts[part], why ? NULL : &w.gens[part], why, &w.out, &err), status);
     assert_ok(err);
     expect(want);
 }
@@ -157,16 +152,14 @@ static void over(void)
     tkc_buf_free(&w.out);
 }
 
-#define HEAD(object)                                                                               \
-    "{\"id\":\"x\",\"object\":\"" object "\",\"created\":5,\"model\":\"m\",\"choices\":["
-#define TEXT(index, text, more)                                                                    \
+#define HEAD(object) "{\"id\":\"x\",\"object\":\"" object "\",\"created\":5,\"model\":\"m\",\"choices\":["
+#define TEXT(index, text, more)                                                                                        \
     "data: " HEAD("text_completion") "{\"index\":" index ",\"text\":\"" text "\"," more "}]}\n\n"
 #define PIECE(text) TEXT("0", text, "\"logprobs\":null,\"finish_reason\":null")
 #define LAST(why)   TEXT("0", "", "\"logprobs\":null,\"finish_reason\":\"" why "\"")
-#define DELTA(delta, finish)                                                                       \
-    "data: " HEAD("chat.completion.chunk") "{\"index\":0,\"delta\":{" delta                        \
-                                           "},\"logprobs\":null,\"finish_reason\":" finish         \
-                                           "}]}\n\n"
+#define DELTA(delta, finish)                                                                                           \
+    "data: " HEAD("chat.completion.chunk") "{\"index\":0,\"delta\":{" delta                                            \
+                                           "},\"logprobs\":null,\"finish_reason\":" finish "}]}\n\n"
 #define ROLE DELTA("\"role\":\"assistant\",\"content\":\"\"", "null")
 #define DONE "data: [DONE]\n\n"
 
@@ -270,27 +263,23 @@ TEST(a_chats_events_name_the_role_once)
 {
     begin((tke_chat_answer){ .chat = true, .usage = true }, 1, 1, NULL, 0);
     add(0, 0, 1);
-    events(0, "data: " HEAD(
-                  "chat.completion.chunk") "{\"index\":0,\"delta\":{\"role\":\"assistant\","
-                                           "\"content\":\"\"},\"logprobs\":null,\"finish_reason\":"
-                                           "null}],\"usage\":null}\n\n"
-                                           "data: " HEAD(
-                                               "chat.completion.chunk") "{\"index\":0,\"delta\":{"
-                                                                        "\"content\":\"a\"},"
-                                                                        "\"logprobs\":null,"
-                                                                        "\"finish_reason\":null}],"
-                                                                        "\"usage\":null}\n\n");
+    events(0, "data: " HEAD("chat.completion.chunk") "{\"index\":0,\"delta\":{\"role\":\"assistant\","
+                                                     "\"content\":\"\"},\"logprobs\":null,\"finish_reason\":"
+                                                     "null}],\"usage\":null}\n\n"
+                                                     "data: " HEAD("chat.completion.chunk") "{\"index\":0,\"delta\":{"
+                                                                                            "\"content\":\"a\"},"
+                                                                                            "\"logprobs\":null,"
+                                                                                            "\"finish_reason\":null}],"
+                                                                                            "\"usage\":null}\n\n");
     add(0, 0, END);
     finish(0, 0, true);
     ends(&tke_openai_events, 0, NULL, 200,
-         "data: " HEAD(
-             "chat.completion.chunk") "{\"index\":0,\"delta\":{},\"logprobs\":null,"
-                                      "\"finish_reason\":\"stop\"}],\"usage\":null}\n\n"
-                                      "data: " HEAD(
-                                          "chat.completion.chunk") "],\"usage\":{\"prompt_tokens\":"
-                                                                   "3,"
-                                                                   "\"completion_tokens\":2,"
-                                                                   "\"total_tokens\":5}}\n\n" DONE);
+         "data: " HEAD("chat.completion.chunk") "{\"index\":0,\"delta\":{},\"logprobs\":null,"
+                                                "\"finish_reason\":\"stop\"}],\"usage\":null}\n\n"
+                                                "data: " HEAD("chat.completion.chunk") "],\"usage\":{\"prompt_tokens\":"
+                                                                                       "3,"
+                                                                                       "\"completion_tokens\":2,"
+                                                                                       "\"total_tokens\":5}}\n\n" DONE);
     over();
     begin((tke_chat_answer){ .chat = true }, 1, 1, NULL, 0); /* ended by its first token */
     add(0, 0, EOS);
@@ -395,7 +384,8 @@ TEST(each_event_names_its_item)
             assert_int_equal(tkc_tree_length(items), 4);
             assert_non_null(strstr(all, "\"type\":\"reasoning_text\",\"text\":\"a\""));
             assert_non_null(strstr(all, "\"type\":\"output_text\",\"text\":\"b\""));
-            assert_false(tkc_tree_equal(tkc_tree_get(tkc_tree_at(items, 2), "call_id"), tkc_tree_get(tkc_tree_at(items, 3), "call_id")));
+            assert_false(tkc_tree_equal(tkc_tree_get(tkc_tree_at(items, 2), "call_id"),
+                                        tkc_tree_get(tkc_tree_at(items, 3), "call_id")));
         }
         ends(rows[i].style, 0, NULL, 200, "");
         over();
@@ -404,9 +394,8 @@ TEST(each_event_names_its_item)
 
 /* ---- whole answers, log-probs ---- */
 
-#define CHOICE(index, text, logprobs, finish)                                                      \
-    "{\"index\":" index ",\"text\":\"" text "\",\"logprobs\":" logprobs                            \
-    ",\"finish_reason\":\"" finish "\"}"
+#define CHOICE(index, text, logprobs, finish)                                                                          \
+    "{\"index\":" index ",\"text\":\"" text "\",\"logprobs\":" logprobs ",\"finish_reason\":\"" finish "\"}"
 
 /* The choices stand in the order of the prompts, whichever ends first; tokens of all are counted. */
 TEST(order_of_choices)
@@ -421,12 +410,10 @@ TEST(order_of_choices)
         finish(i / 2, i % 2, false);
     ends(&tke_openai_whole, 1, NULL, 200, "");
     ends(&tke_openai_whole, 0, NULL, 200,
-         HEAD("text_completion")
-             CHOICE("0", "a", "null", "length") "," CHOICE("1", "b", "null", "length") "," CHOICE(
-                 "2", "cc", "null",
-                 "length") "," CHOICE("3", "d", "null",
-                                      "length") "],\"usage\":{\"prompt_tokens\":6,"
-                                                "\"completion_tokens\":5,\"total_tokens\":11}}");
+         HEAD("text_completion") CHOICE("0", "a", "null", "length") "," CHOICE("1", "b", "null", "length") "," CHOICE(
+             "2", "cc", "null", "length") "," CHOICE("3", "d", "null",
+                                                     "length") "],\"usage\":{\"prompt_tokens\":6,"
+                                                               "\"completion_tokens\":5,\"total_tokens\":11}}");
     over();
 }
 
@@ -441,16 +428,15 @@ TEST(logprobs_are_of_the_tokens_that_are_sent)
     add(0, 0, 3);
     w.logprobs[3] = -INFINITY;
     finish(0, 0, false);
-    ends(
-        &tke_openai_whole, 0, NULL, 200,
-        HEAD("text_completion") CHOICE(
-            "0",
-            "ab\xc3\xa9"
-            "c",
-            "{\"tokens\":[\"ab\",\"\xef\xbf\xbd\",\"\xef\xbf\xbd\",\"c\"],\"token_logprobs\":[-0.0,"
-            "-0.25,-0.5,-9999.0],\"top_logprobs\":null,\"text_offset\":[0,2,3,3]}",
-            "length") "],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,"
-                      "\"total_tokens\":7}}");
+    ends(&tke_openai_whole, 0, NULL, 200,
+         HEAD("text_completion")
+             CHOICE("0",
+                    "ab\xc3\xa9"
+                    "c",
+                    "{\"tokens\":[\"ab\",\"\xef\xbf\xbd\",\"\xef\xbf\xbd\",\"c\"],\"token_logprobs\":[-0.0,"
+                    "-0.25,-0.5,-9999.0],\"top_logprobs\":null,\"text_offset\":[0,2,3,3]}",
+                    "length") "],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,"
+                              "\"total_tokens\":7}}");
     over();
     /* In pieces: each has its own, and those of a stop string are never sent. */
     begin((tke_chat_answer){ .logprobs = true, .top = TOP }, 1, 1, stops, 1);
@@ -483,15 +469,15 @@ TEST(an_echoed_prompt_comes_first)
     w.seqs[0][0].logprobs = w.logprobs + 1;
     finish(0, 0, false);
     ends(&tke_openai_whole, 0, NULL, 200,
-         HEAD("text_completion") CHOICE(
-             "0",
-             "a\xc3\xa9"
-             "b",
-             "{\"tokens\":[\"a\",\"\xef\xbf\xbd\",\"\xef\xbf\xbd\",\"b\"],\"token_logprobs\":[null,"
-             "-0.25,-0.5,-0.25],\"top_logprobs\":[null,{\"b\":-0.5,\"c\":-1.0},{\"c\":-1.0,"
-             "\"\xef\xbf\xbd\":-1.5},{\"a\":-0.0,\"b\":-0.5}],\"text_offset\":[0,1,2,2]}",
-             "length") "],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1,"
-                       "\"total_tokens\":4}}");
+         HEAD("text_completion")
+             CHOICE("0",
+                    "a\xc3\xa9"
+                    "b",
+                    "{\"tokens\":[\"a\",\"\xef\xbf\xbd\",\"\xef\xbf\xbd\",\"b\"],\"token_logprobs\":[null,"
+                    "-0.25,-0.5,-0.25],\"top_logprobs\":[null,{\"b\":-0.5,\"c\":-1.0},{\"c\":-1.0,"
+                    "\"\xef\xbf\xbd\":-1.5},{\"a\":-0.0,\"b\":-0.5}],\"text_offset\":[0,1,2,2]}",
+                    "length") "],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1,"
+                              "\"total_tokens\":4}}");
     over();
     begin((tke_chat_answer){ .echo = true }, 1, 1, NULL, 0); /* as events: once */
     add(0, 0, 2);
@@ -509,22 +495,20 @@ TEST(echoes_in_events)
 {
     static const tinkc_str stop = { "bc", 2 };
     begin((tke_chat_answer){ .logprobs = true, .echo = true }, 1, 1, &stop, 1);
-#define TOLD(tokens, logprobs, offsets)                                                            \
-    "\"logprobs\":{\"tokens\":[" tokens "],\"token_logprobs\":[" logprobs                          \
+#define TOLD(tokens, logprobs, offsets)                                                                                \
+    "\"logprobs\":{\"tokens\":[" tokens "],\"token_logprobs\":[" logprobs                                              \
     "],\"top_logprobs\":null,\"text_offset\":[" offsets "]},\"finish_reason\":"
     w.logprobs[0] = NAN;
     w.seqs[0][0].logprobs = w.logprobs + 1;
     add(0, 0, 2); /* may begin "bc" */
-    events(0, TEXT("0", "a\xc3\xa9",
-                   TOLD("\"a\",\"\xef\xbf\xbd\",\"\xef\xbf\xbd\"", "null,-0.25,-0.5",
-                        "0,1,2") "null"));
+    events(0,
+           TEXT("0", "a\xc3\xa9", TOLD("\"a\",\"\xef\xbf\xbd\",\"\xef\xbf\xbd\"", "null,-0.25,-0.5", "0,1,2") "null"));
     add(0, 0, 1);
     events(0, TEXT("0", "ba", TOLD("\"b\",\"a\"", "-0.25,-0.5", "2,3") "null"));
     add(0, 0, 2);
     events(0, "");
     finish(0, 0, false);
-    ends(&tke_openai_events, 0, NULL, 200,
-         TEXT("0", "b", TOLD("\"b\"", "-0.75", "4") "null") LAST("length") DONE);
+    ends(&tke_openai_events, 0, NULL, 200, TEXT("0", "b", TOLD("\"b\"", "-0.75", "4") "null") LAST("length") DONE);
     over();
 }
 
@@ -555,12 +539,12 @@ TEST(a_chats_logprobs_have_the_bytes_of_each_token)
     over();
 }
 
-#define CALLED_REST                                                                                \
-    "\"id\":\"call_x_0_0\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"      \
+#define CALLED_REST                                                                                                    \
+    "\"id\":\"call_x_0_0\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"                          \
     "\"{\\\"x\\\":1}\"}}"
-#define CALLED(id, name, arguments)                                                                \
-    "{\"id\":\"call_x_" id "\",\"type\":\"function\",\"function\":{\"name\":\"" name               \
-    "\",\"arguments\":\"" arguments "\"}}"
+#define CALLED(id, name, arguments)                                                                                    \
+    "{\"id\":\"call_x_" id "\",\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"arguments\":\"" arguments   \
+    "\"}}"
 
 /* Calls are numbered by the choice, over all parts, and within it. */
 TEST(calls_of_choices)
@@ -577,19 +561,16 @@ TEST(calls_of_choices)
             finish(p, k, true);
         }
     ends(&tke_openai_whole, 1, NULL, 200, "");
-#define ANSWER(index, content, calls)                                                              \
-    "{\"index\":" index ",\"message\":{\"role\":\"assistant\",\"content\":" content                \
-    ",\"tool_calls\":[" calls "]},\"logprobs\":null,\"finish_reason\":\"tool_calls\"}"
+#define ANSWER(index, content, calls)                                                                                  \
+    "{\"index\":" index ",\"message\":{\"role\":\"assistant\",\"content\":" content ",\"tool_calls\":[" calls          \
+    "]},\"logprobs\":null,\"finish_reason\":\"tool_calls\"}"
 #define F(id) CALLED(id, "f", "{\\\"x\\\":1}")
     ends(
         &tke_openai_whole, 0, NULL, 200,
-        HEAD("chat.completion")
-            ANSWER("0", "null", F("0_0")) "," ANSWER("1", "null", F("1_0") "," F("1_1")) "," ANSWER(
-                "2", "\"a\"",
-                F("2_0")) "," ANSWER("3", "\"a\"",
-                                     F("3_0") "," F(
-                                         "3_1")) "],\"usage\":{\"prompt_tokens\":6,\"completion_"
-                                                 "tokens\":12,\"total_tokens\":18}}");
+        HEAD("chat.completion") ANSWER("0", "null", F("0_0")) "," ANSWER("1", "null", F("1_0") "," F("1_1")) "," ANSWER(
+            "2", "\"a\"", F("2_0")) "," ANSWER("3", "\"a\"",
+                                               F("3_0") "," F("3_1")) "],\"usage\":{\"prompt_tokens\":6,\"completion_"
+                                                                      "tokens\":12,\"total_tokens\":18}}");
     over();
     /* As events: the text as it comes, the call at the end. */
     begin((tke_chat_answer){ .chat = true, .calls = TKE_CALLS_TAGGED }, 1, 1, NULL, 0);
@@ -600,8 +581,7 @@ TEST(calls_of_choices)
     add(0, 0, END);
     finish(0, 0, true);
     ends(&tke_openai_events, 0, NULL, 200,
-         DELTA("\"tool_calls\":[{\"index\":0," CALLED_REST "]", "null") DELTA("", "\"tool_calls\"")
-             DONE);
+         DELTA("\"tool_calls\":[{\"index\":0," CALLED_REST "]", "null") DELTA("", "\"tool_calls\"") DONE);
     over();
     /* A bare call is all of an answer. */
     begin((tke_chat_answer){ .chat = true, .calls = TKE_CALLS_BARE }, 1, 1, NULL, 0);
@@ -610,9 +590,9 @@ TEST(calls_of_choices)
     add(0, 0, END);
     finish(0, 0, true);
     ends(&tke_openai_whole, 0, NULL, 200,
-         HEAD("chat.completion") ANSWER(
-             "0", "null", CALLED("0_0", "g", "{}")) "],\"usage\":{\"prompt_tokens\":3,\"completion_"
-                                                    "tokens\":2,\"total_tokens\":5}}");
+         HEAD("chat.completion")
+             ANSWER("0", "null", CALLED("0_0", "g", "{}")) "],\"usage\":{\"prompt_tokens\":3,\"completion_"
+                                                           "tokens\":2,\"total_tokens\":5}}");
     over();
 }
 
@@ -629,7 +609,8 @@ TEST(errors_are_valid_utf8)
             tke_openai_error(&out, 400, "c", NULL, "no '\xc3\xa9\xf0\x9f\x98'", &err);
         assert_int_equal(err.code, 0);
         assert_non_null(tkc_buf_terminate(&out, &err));
-        assert_non_null(strstr(out.data, "\"no '\xc3\xa9??" "?'\""));
+        assert_non_null(strstr(out.data, "\"no '\xc3\xa9??"
+                                         "?'\""));
         tkc_buf_free(&out);
     }
 }

@@ -66,8 +66,7 @@ TEST(sums_of_folders)
     assert_true(tke_sums_write(folder, &err)); /* the list is not in the list */
     tinkc_bytes have = tkc_read_file(&arena, list, 1000, &err);
     assert_ok(err);
-    assert_string_equal(tkc_arena_str(&arena, tkc_strn((const char *)have.data, have.len), &err),
-                        line);
+    assert_string_equal(tkc_arena_str(&arena, tkc_strn((const char *)have.data, have.len), &err), line);
     assert_true(tke_sums_check(folder, &err));
     static const struct {
         const char *file, *list, *wrong; /* behind the folder's name */
@@ -105,8 +104,7 @@ static void hash_is(tke_hasher *h, uint64_t lo, uint64_t hi)
 {
     tke_hash128 have = tke_hash_end(h);
     if (have.lo != lo || have.hi != hi)
-        fail_msg("{ 0x%016llx, 0x%016llx }", (unsigned long long)have.lo,
-                 (unsigned long long)have.hi);
+        fail_msg("{ 0x%016llx, 0x%016llx }", (unsigned long long)have.lo, (unsigned long long)have.hi);
     assert_true(tke_hash_eq(have, (tke_hash128){ lo, hi }));
     assert_false(tke_hash_eq(have, (tke_hash128){ lo, hi ^ 1 }));
     assert_false(tke_hash_eq(have, (tke_hash128){ lo ^ 1, hi }));
@@ -162,8 +160,7 @@ static tke_hash128 hash_of_pass(size_t n, bool up, int64_t last_input, int64_t l
         values[at] = (double)(i + 1 == n ? last_option : (int64_t)i);
         list[at] = names[at];
         inputs[at] =
-            (tkc_named_tensor){ .name = names[at],
-                                .tensor = { .dtype = TINKC_I64, .data = &cells[at], .count = 1 } };
+            (tkc_named_tensor){ .name = names[at], .tensor = { .dtype = TINKC_I64, .data = &cells[at], .count = 1 } };
     }
     tkc_datum datum = { 0 };
     datum.inputs.data = inputs;
@@ -195,21 +192,19 @@ TEST(order_of_inputs)
     assert_true(tke_hash_eq(many, hash_of_pass(65, true, 6, 6)));
     assert_false(tke_hash_eq(many, hash_of_pass(65, false, 5, 5)));
     assert_false(tke_hash_eq(many, hash_of_pass(66, true, 5, 5)));
-    assert_true(tke_hash_eq(
-        many, (tke_hash128){ 0xa5fe63a926159f72, 0x32a5c86c60e1b7f4 })); /* the last name counts */
+    assert_true(tke_hash_eq(many, (tke_hash128){ 0xa5fe63a926159f72, 0x32a5c86c60e1b7f4 })); /* the last name counts */
 }
 
 /* What a request of each kind hashes to, part by part: the same request as the row before, but for one
  * of its parts, has another hash. */
 TEST(hashes_of_jobs)
 {
-#define PASS(rest) "{\"model_id\":\"m\",\"seq_id\":1,\"forward_backward_input\":{" rest "}}"
-#define DATUM(chunks, inputs)                                                                      \
-    "\"data\":[{\"model_input\":{\"chunks\":[" chunks "]},\"loss_fn_inputs\":{" inputs "}}]"
-#define CHUNK(tokens)     "{\"type\":\"encoded_text\",\"tokens\":[" tokens "]}"
-#define INTS(data, shape) "{\"data\":[" data "],\"dtype\":\"int64\",\"shape\":[" shape "]}"
-#define FLOATS(data)      "{\"data\":[" data "],\"dtype\":\"float32\",\"shape\":[2]}"
-#define M                 "{\"model_id\":\"m\",\"seq_id\":1,"
+#define PASS(rest)            "{\"model_id\":\"m\",\"seq_id\":1,\"forward_backward_input\":{" rest "}}"
+#define DATUM(chunks, inputs) "\"data\":[{\"model_input\":{\"chunks\":[" chunks "]},\"loss_fn_inputs\":{" inputs "}}]"
+#define CHUNK(tokens)         "{\"type\":\"encoded_text\",\"tokens\":[" tokens "]}"
+#define INTS(data, shape)     "{\"data\":[" data "],\"dtype\":\"int64\",\"shape\":[" shape "]}"
+#define FLOATS(data)          "{\"data\":[" data "],\"dtype\":\"float32\",\"shape\":[2]}"
+#define M                     "{\"model_id\":\"m\",\"seq_id\":1,"
     static const struct {
         int32_t kind;
         const char *body;
@@ -298,8 +293,7 @@ TEST(hashes_of_jobs)
         tke_job job = { .kind = rows[i].kind };
         tkc_arena_init(&job.arena, NULL, 0);
         bool forward = rows[i].kind == TKE_JOB_FORWARD;
-        if (!tke_decode_job(&job, tkc_str(rows[i].body), false, forward, &model_id, &seq, &err) ||
-            job.invalid.code)
+        if (!tke_decode_job(&job, tkc_str(rows[i].body), false, forward, &model_id, &seq, &err) || job.invalid.code)
             fail_msg("row %zu: %s%s", i, err.message, job.invalid.message);
         assert_string_equal(model_id, "m");
         assert_int_equal(seq.value, 1);

@@ -84,8 +84,8 @@ TEST(sessions_end_and_come_back)
     char *store = tiny_folder();
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
     const char *const settings[] = { "disk_reserve", "0", NULL };
-    tinkc_engine *engine = open_with((tinkc_engine_options){
-        .clock = tinkc_mock_clock(mock), .store = store, .settings = settings });
+    tinkc_engine *engine =
+        open_with((tinkc_engine_options){ .clock = tinkc_mock_clock(mock), .store = store, .settings = settings });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
     const char *sleeper = hold(service_model(t, session, 0, "tiny", 4, 7));
@@ -127,22 +127,19 @@ static void await_sessions(tinkc_engine *engine, tinkc_mock *mock, double n)
 
 static const char *sampling_session(const tinkc_transport *t, const char *session)
 {
-    return hold(json_field(
-        service_json(
-            t, 200, "POST", "/api/v1/create_sampling_session",
-            "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":\"tiny\"}",
-            session),
-        "sampling_session_id"));
+    return hold(json_field(service_json(t, 200, "POST", "/api/v1/create_sampling_session",
+                                        "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":\"tiny\"}",
+                                        session),
+                           "sampling_session_id"));
 }
 
 static const char *sample(const tinkc_transport *t, int32_t status, const char *sampler)
 {
-    return service_json(
-        t, status, "POST", "/api/v1/asample",
-        "{\"sampling_session_id\":\"%s\",\"seq_id\":0,\"num_samples\":1,\"prompt\":{"
-        "\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,2]}]},"
-        "\"sampling_params\":{\"max_tokens\":2,\"seed\":1}}",
-        sampler);
+    return service_json(t, status, "POST", "/api/v1/asample",
+                        "{\"sampling_session_id\":\"%s\",\"seq_id\":0,\"num_samples\":1,\"prompt\":{"
+                        "\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,2]}]},"
+                        "\"sampling_params\":{\"max_tokens\":2,\"seed\":1}}",
+                        sampler);
 }
 
 /* Sessions that never trained are forgotten when they are too many or silent for too long; one that
@@ -154,18 +151,16 @@ TEST(silent_sessions_are_forgotten)
     char *store = tiny_folder();
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
     const char *const settings[] = { "disk_reserve", "0", "session_keep_s", "5000", "max_idle_sessions", "20", NULL };
-    const tinkc_engine_options options = { .clock = tinkc_mock_clock(mock),
-                                           .store = store,
-                                           .durability = TINKC_DURABILITY_JOURNAL,
-                                           .settings = settings };
+    const tinkc_engine_options options = {
+        .clock = tinkc_mock_clock(mock), .store = store, .durability = TINKC_DURABILITY_JOURNAL, .settings = settings
+    };
     tinkc_engine *engine = open_with(options);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *trained = hold(service_session(t)), *samplers[MANY];
     const char *model = hold(service_model(t, trained, 0, "tiny", 4, 7));
     train(t, model, 1, 1);
     const char *waiting = hold(service_session(t));
-    const char *unfetched =
-        hold(json_field(sample(t, 200, sampling_session(t, waiting)), "request_id"));
+    const char *unfetched = hold(json_field(sample(t, 200, sampling_session(t, waiting)), "request_id"));
     for (int i = 0; i < MANY; i++) {
         samplers[i] = sampling_session(t, service_session(t));
         tinkc_mock_advance(mock, 10);
@@ -176,19 +171,16 @@ TEST(silent_sessions_are_forgotten)
     const char *text = sample(t, 404, samplers[MANY - 21]); /* the newest stay */
     assert_non_null(strstr(text, "Unknown sampling session"));
     service_wait(t, json_field(sample(t, 200, samplers[MANY - 20]), "request_id"));
-    service_json(t, 404, "POST", "/api/v1/session_heartbeat", "{\"session_id\":\"%.36s\"}",
-                 samplers[0]);
+    service_json(t, 404, "POST", "/api/v1/session_heartbeat", "{\"session_id\":\"%.36s\"}", samplers[0]);
     service_json(t, 404, "POST", "/api/v1/create_sampling_session",
-                 "{\"session_id\":\"%.36s\",\"sampling_session_seq_id\":1,\"base_model\":\"tiny\"}",
-                 samplers[0]);
+                 "{\"session_id\":\"%.36s\",\"sampling_session_seq_id\":1,\"base_model\":\"tiny\"}", samplers[0]);
     char path[100];
     snprintf(path, sizeof path, "/api/v1/samplers/%s", samplers[0]);
     service_json(t, 404, "GET", path, "%s", "");
 
     for (int i = 0; i < 16; i++) { /* one gives signs of life */
         tinkc_mock_advance(mock, 320000);
-        service_json(t, 200, "POST", "/api/v1/session_heartbeat", "{\"session_id\":\"%.36s\"}",
-                     samplers[MANY - 1]);
+        service_json(t, 200, "POST", "/api/v1/session_heartbeat", "{\"session_id\":\"%.36s\"}", samplers[MANY - 1]);
     }
     tinkc_mock_advance(mock, 100000);
     await_sessions(engine, mock, 3);
@@ -212,17 +204,16 @@ TEST(silent_sessions_are_forgotten)
 
 static const char *create_loss(const tinkc_transport *t, const char *session, int number)
 {
-    return hold(json_field(
-        service_json(
-            t, 200, "POST", "/api/v1/create_custom_loss",
-            "{\"session_id\":\"%s\",\"custom_loss_seq_id\":%d,\"name\":\"mine\",\"inputs\":[{"
-            "\"name\":\"logprobs\",\"rank\":1}],\"graph\":{\"format\":1,\"nodes\":[{\"op\":"
-            "\"placeholder\",\"name\":\"logprobs\",\"target\":\"logprobs\"},{\"op\":"
-            "\"call_method\",\"name\":\"l\",\"target\":\"sum\",\"args\":[{\"ref\":\"logprobs\"}]},"
-            "{\"op\":\"output\",\"name\":\"o\",\"target\":\"o\",\"args\":[{\"tuple\":[{\"ref\":"
-            "\"l\"},{\"dict\":{}}]}]}]}}",
-            session, number),
-        "request_id"));
+    return hold(
+        json_field(service_json(t, 200, "POST", "/api/v1/create_custom_loss",
+                                "{\"session_id\":\"%s\",\"custom_loss_seq_id\":%d,\"name\":\"mine\",\"inputs\":[{"
+                                "\"name\":\"logprobs\",\"rank\":1}],\"graph\":{\"format\":1,\"nodes\":[{\"op\":"
+                                "\"placeholder\",\"name\":\"logprobs\",\"target\":\"logprobs\"},{\"op\":"
+                                "\"call_method\",\"name\":\"l\",\"target\":\"sum\",\"args\":[{\"ref\":\"logprobs\"}]},"
+                                "{\"op\":\"output\",\"name\":\"o\",\"target\":\"o\",\"args\":[{\"tuple\":[{\"ref\":"
+                                "\"l\"},{\"dict\":{}}]}]}]}}",
+                                session, number),
+                   "request_id"));
 }
 
 /* A loss is a sign of life of its session. Its answer counts as one, expires as one, and can be had
@@ -232,8 +223,7 @@ TEST(losses_outlive_their_answers)
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
     const char *const settings[] = { "max_idle_sessions", "0", NULL };
-    tinkc_engine *engine =
-        open_with((tinkc_engine_options){ .clock = tinkc_mock_clock(mock), .settings = settings });
+    tinkc_engine *engine = open_with((tinkc_engine_options){ .clock = tinkc_mock_clock(mock), .settings = settings });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *quiet = hold(service_session(t)), *busy = hold(service_session(t));
     assert_true(status_of(engine, "custom_losses") == 0);
@@ -259,20 +249,18 @@ TEST(losses_outlive_their_answers)
     tinkc_mock_free(mock);
 }
 
-static const char *post_save(const tinkc_transport *t, const char *endpoint, const char *model,
-                             int64_t seq, const char *rest)
+static const char *post_save(const tinkc_transport *t, const char *endpoint, const char *model, int64_t seq,
+                             const char *rest)
 {
     const char *promise =
-        service_json(t, 200, "POST", endpoint, "{\"model_id\":\"%s\",\"seq_id\":%lld,%s}", model,
-                     (long long)seq, rest);
+        service_json(t, 200, "POST", endpoint, "{\"model_id\":\"%s\",\"seq_id\":%lld,%s}", model, (long long)seq, rest);
     return hold(json_field(promise, "request_id"));
 }
 
 /* Clients write their base address with a slash at its end or without. */
 TEST(links_have_single_slashes)
 {
-    static const char *const bases[] = { "http://h:1", "http://h:1/", "http://h:1//",
-                                         "http://h:1/x/" };
+    static const char *const bases[] = { "http://h:1", "http://h:1/", "http://h:1//", "http://h:1/x/" };
     tinkc_engine *engine = open_with((tinkc_engine_options){ 0 });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, hold(service_session(t)), 0, "tiny", 4, 7));
@@ -283,8 +271,7 @@ TEST(links_have_single_slashes)
         service_base_url = bases[i];
         answer a = service_call(t, "GET", path, NULL, NULL, 0);
         assert_int_equal(a.status, 302);
-        const char *wanted =
-            i < 3 ? "http://h:1/api/v1/archives/" : "http://h:1/x/api/v1/archives/";
+        const char *wanted = i < 3 ? "http://h:1/api/v1/archives/" : "http://h:1/x/api/v1/archives/";
         assert_ptr_equal(strstr(a.location, wanted), a.location);
         answer_free(&a);
     }
@@ -293,23 +280,20 @@ TEST(links_have_single_slashes)
 }
 
 /* Millions of tokens: it ends only when it is cancelled. */
-static const char *long_sample(const tinkc_transport *t, const char *sampler, int seq,
-                               int32_t status)
+static const char *long_sample(const tinkc_transport *t, const char *sampler, int seq, int32_t status)
 {
-    return hold(
-        service_json(t, status, "POST", "/api/v1/asample",
-                     "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"num_samples\":1024,"
-                     "\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,2]}]},"
-                     "\"sampling_params\":{\"max_tokens\":16000,\"stop\":[]}}",
-                     sampler, seq));
+    return hold(service_json(t, status, "POST", "/api/v1/asample",
+                             "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"num_samples\":1024,"
+                             "\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,2]}]},"
+                             "\"sampling_params\":{\"max_tokens\":16000,\"stop\":[]}}",
+                             sampler, seq));
 }
 
 TEST(too_many_samples)
 {
     tinkc_error err = { 0 };
     const char *const settings[] = { "max_sample_queue", "1", NULL };
-    char *roomy =
-        tiny_model_make(&(tiny_model){ .family = "qwen3", .vocab = 64, .context = 16384 });
+    char *roomy = tiny_model_make(&(tiny_model){ .family = "qwen3", .vocab = 64, .context = 16384 });
     tinkc_engine *engine = open_with((tinkc_engine_options){ .settings = settings });
     assert_true(tinkc_engine_add_model(engine, "roomy", roomy, &err));
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -338,16 +322,15 @@ TEST(too_little_memory)
 {
     tinkc_error err = { 0 };
     tinkc_engine *probe = open_with((tinkc_engine_options){ 0 });
-    service_model(tinkc_engine_transport(probe), service_session(tinkc_engine_transport(probe)), 0,
-                  "tiny", 4, 7);
+    service_model(tinkc_engine_transport(probe), service_session(tinkc_engine_transport(probe)), 0, "tiny", 4, 7);
     tinkc_text status = { 0 };
     double one = json_number(tinkc_engine_status(probe, &status, &err), "adapter_bytes");
     assert_non_null(strstr(tinkc_engine_status(probe, &status, &err), "\"durability\":\"none\""));
     tinkc_text_free(&status);
     tinkc_engine_free(probe);
     const char *const settings[] = { "long_poll_s", "0", "train_memory_bytes", "100000000", NULL };
-    tinkc_engine *engine = open_with(
-        (tinkc_engine_options){ .memory_bytes = (int64_t)(one * 1.5), .settings = settings });
+    tinkc_engine *engine =
+        open_with((tinkc_engine_options){ .memory_bytes = (int64_t)(one * 1.5), .settings = settings });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
     assert_non_null(strstr(service_json(t, 400, "POST", "/api/v1/create_model",
@@ -356,13 +339,12 @@ TEST(too_little_memory)
                                         session),
                            "this server has"));
     const char *busy = hold(service_model(t, session, 0, "tiny", 4, 7));
-    const char *parked =
-        hold(service_step(t, busy, 2, 0.0)); /* waits for 1: the model is not idle */
-    const char *promise = service_json(
-        t, 200, "POST", "/api/v1/create_model",
-        "{\"session_id\":\"%s\",\"model_seq_id\":1,\"base_model\":\"tiny\",\"lora_config\":"
-        "{\"rank\":4}}",
-        session);
+    const char *parked = hold(service_step(t, busy, 2, 0.0)); /* waits for 1: the model is not idle */
+    const char *promise =
+        service_json(t, 200, "POST", "/api/v1/create_model",
+                     "{\"session_id\":\"%s\",\"model_seq_id\":1,\"base_model\":\"tiny\",\"lora_config\":"
+                     "{\"rank\":4}}",
+                     session);
     const char *waiting = hold(json_field(promise, "request_id"));
     service_wait_paused(t, waiting, "memory is taken by other models");
     service_step(t, busy, 1, 0.0);

@@ -8,8 +8,7 @@ static tinkc_engine *open_with(const char *name, const char *value)
     return world_open(NULL, 0, settings);
 }
 
-static const char *sample(const tinkc_transport *t, int32_t status, const char *prompt,
-                          const char *params)
+static const char *sample(const tinkc_transport *t, int32_t status, const char *prompt, const char *params)
 {
     static int seq;
     return service_json(t, status, "POST", "/api/v1/asample",
@@ -50,8 +49,7 @@ TEST(a_shorter_context)
     assert_true(offered(t) == 8);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     service_wait(t, service_pass(t, model, 1, ids, 9, false));
-    service_wait_failure(t, service_pass(t, model, 2, ids, 10, false), "user",
-                         "has 9 tokens, the context is 8");
+    service_wait_failure(t, service_pass(t, model, 2, ids, 10, false), "user", "has 9 tokens, the context is 8");
     sampled(t, "1,2,3,4,5", ",\"max_tokens\":3");
     assert_non_null(strstr(sample(t, 400, "1,2,3,4,5", ",\"max_tokens\":4"), "5 + 4 > 8"));
     assert_non_null(strstr(sample(t, 400, "1,2,3,4,5,6,7,8,9", ""), "9 + 0 > 8"));

@@ -136,4 +136,3 @@ TEST(each_part_is_used_under_its_own_lock)
             fail_msg("%s does not take the lock", rows[i].what);
     bare_close(&svc);
 }
-

@@ -57,20 +57,20 @@ static void await(tinkc_engine *engine, const char *name, double value)
 
 static const char *save(const tinkc_transport *t, const char *model, int seq, int number)
 {
-    const char *promise = service_json(
-        t, 200, "POST", "/api/v1/save_weights_for_sampler",
-        "{\"model_id\":\"%s\",\"seq_id\":%d,\"sampling_session_seq_id\":%d}", model, seq, number);
+    const char *promise =
+        service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler",
+                     "{\"model_id\":\"%s\",\"seq_id\":%d,\"sampling_session_seq_id\":%d}", model, seq, number);
     const char *saved = service_wait(t, hold(json_field(promise, "request_id")));
     return hold(json_field(saved, "sampling_session_id"));
 }
 
 static const char *sample(const tinkc_transport *t, const char *sampler)
 {
-    const char *promise = service_json(
-        t, 200, "POST", "/api/v1/asample",
-        "{\"sampling_session_id\":\"%s\",\"num_samples\":1,\"prompt\":{\"chunks\":[{\"type\":"
-        "\"encoded_text\",\"tokens\":[1,2,3]}]},\"sampling_params\":{\"max_tokens\":3,\"seed\":1}}",
-        sampler);
+    const char *promise =
+        service_json(t, 200, "POST", "/api/v1/asample",
+                     "{\"sampling_session_id\":\"%s\",\"num_samples\":1,\"prompt\":{\"chunks\":[{\"type\":"
+                     "\"encoded_text\",\"tokens\":[1,2,3]}]},\"sampling_params\":{\"max_tokens\":3,\"seed\":1}}",
+                     sampler);
     return hold(json_field(promise, "request_id"));
 }
 
@@ -90,9 +90,8 @@ TEST(work_space_goes_back)
         first = loss;
     }
     /* Everything has a name. */
-    static const char *const names[] = { "adapters",        "snapshots",   "results",
-                                         "queued_requests", "unused_heap", "other",
-                                         "resident",        "database",    "custom_losses" };
+    static const char *const names[] = { "adapters", "snapshots", "results",  "queued_requests", "unused_heap",
+                                         "other",    "resident",  "database", "custom_losses" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         assert_true(status_of(engine, names[i]) >= 0);
     assert_true(status_of(engine, "resident") > 1 << 20);
@@ -102,8 +101,7 @@ TEST(work_space_goes_back)
 static size_t folders_in(const char *path)
 {
     char command[600];
-    snprintf(command, sizeof command, "find '%s' -path '*ephemeral/*' -maxdepth 5 -type d | wc -l",
-             path);
+    snprintf(command, sizeof command, "find '%s' -path '*ephemeral/*' -maxdepth 5 -type d | wc -l", path);
     FILE *pipe = popen(command, "r");
     size_t n = 0;
     assert_int_equal(fscanf(pipe, "%zu", &n), 1);
@@ -117,17 +115,11 @@ TEST(ephemeral_saves_expire)
     tinkc_error err = { 0 };
     char *store = tiny_folder();
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
-    const char *const settings[] = { "max_ephemeral",
-                                     "3",
-                                     "ephemeral_idle_s",
-                                     "100000",
-                                     "session_timeout_s",
-                                     "1000000",
-                                     "disk_reserve",
-                                     "0",
-                                     NULL };
-    tinkc_engine *engine = open_with((tinkc_engine_options){
-        .clock = tinkc_mock_clock(mock), .store = store, .settings = settings });
+    const char *const settings[] = {
+        "max_ephemeral", "3", "ephemeral_idle_s", "100000", "session_timeout_s", "1000000", "disk_reserve", "0", NULL
+    };
+    tinkc_engine *engine =
+        open_with((tinkc_engine_options){ .clock = tinkc_mock_clock(mock), .store = store, .settings = settings });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     const char *samplers[8];

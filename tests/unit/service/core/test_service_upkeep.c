@@ -250,8 +250,8 @@ static int n_losses(const char *session)
 {
     int n = 0;
     tinkc_error err = { 0 };
-    assert_true(tke_store_query(svc.store, "SELECT seq FROM custom_losses WHERE session_id = ?",
-                                count_row, &n, &err, "t", session));
+    assert_true(tke_store_query(svc.store, "SELECT seq FROM custom_losses WHERE session_id = ?", count_row, &n, &err,
+                                "t", session));
     return n;
 }
 
@@ -267,8 +267,7 @@ TEST_WITH(losses_go_with_their_session, setup, teardown)
         s->expired = i == 0;
         s->seen_ms = 1000;
         for (int64_t seq = 0; seq < 2; seq++)
-            tke_txn_exec(txn, "INSERT INTO custom_losses VALUES(?, ?, 'r', '{}')", "ti", names[i],
-                         seq);
+            tke_txn_exec(txn, "INSERT INTO custom_losses VALUES(?, ?, 'r', '{}')", "ti", names[i], seq);
     }
     tke_txn_commit(txn, NULL, NULL);
     tke_store_sync(svc.store);
@@ -378,11 +377,10 @@ TEST_WITH(old_answers_are_not_kept, setup, teardown)
     tke_txn_commit(txn, NULL, NULL);
     tke_store_sync(svc.store);
     int n = 0;
-    assert_true(
-        tke_store_query(svc.store,
-                        "SELECT 1 FROM requests WHERE (run_id = 'r' AND seq_id = 1) = (result "
-                        "IS NULL) AND seq_id <> 1001",
-                        count_row, &n, &err, ""));
+    assert_true(tke_store_query(svc.store,
+                                "SELECT 1 FROM requests WHERE (run_id = 'r' AND seq_id = 1) = (result "
+                                "IS NULL) AND seq_id <> 1001",
+                                count_row, &n, &err, ""));
     assert_int_equal(n, 4);
     tke_job_drop(job);
 }
@@ -403,9 +401,7 @@ TEST_WITH(requests_without_a_row, setup, teardown)
     tke_run *run = new_run("r");
     tke_unrecorded_clear(svc.store);
     tke_txn *txn = tke_txn_new(svc.store, &err);
-    tke_txn_exec(txn,
-                 "CREATE TRIGGER no BEFORE INSERT ON requests BEGIN SELECT RAISE(ABORT, 'no'); END",
-                 "");
+    tke_txn_exec(txn, "CREATE TRIGGER no BEFORE INSERT ON requests BEGIN SELECT RAISE(ABORT, 'no'); END", "");
     tke_txn_commit(txn, NULL, NULL);
     svc.set.result_spill_bytes = 1 << 20;
     for (int64_t i = 0; i < 4; i++) {
@@ -547,9 +543,8 @@ TEST_WITH(names_that_may_be, setup, teardown)
     longest[255] = '\0';
     assert_true(tke_name_ok(longest));
     static const char *const good[] = { "a", "z", "A", "Z", "0", "9", "_", "a.b", "a-b", "_-.", "a." };
-    static const char *const bad[] = { "",    ".",        "-",  ".a",  "-a", "a..b", "a/b",
-                                       "a b", "@",        "[",  "`",   "{",  "/",    ":",
-                                       "a@",  "\xc3\xa4", "..", "a..", "a\n" };
+    static const char *const bad[] = { "",  ".", "-", ".a", "-a", "a..b",     "a/b", "a b", "@",  "[",
+                                       "`", "{", "/", ":",  "a@", "\xc3\xa4", "..",  "a..", "a\n" };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_true(tke_name_ok(good[i]));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -590,9 +585,9 @@ TEST_WITH(paths_that_may_be, setup, teardown)
             assert_string_equal(run, rows[i].run);
             assert_string_equal(name, rows[i].name);
             assert_int_equal(kind, rows[i].kind);
-            assert_string_equal(tke_checkpoint_folder(&svc, &arena, run, kind, name, &err),
-                                tkc_arena_printf(&arena, &err, "%s/runs/%s/%s/%s", folder, run,
-                                                 tke_kind_name(kind), name));
+            assert_string_equal(
+                tke_checkpoint_folder(&svc, &arena, run, kind, name, &err),
+                tkc_arena_printf(&arena, &err, "%s/runs/%s/%s/%s", folder, run, tke_kind_name(kind), name));
         } else {
             assert_int_equal(err.code, TINKC_E_PATH);
         }

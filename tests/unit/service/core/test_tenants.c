@@ -67,9 +67,8 @@ TEST(old_stores_keep_their_owners)
 
 static int32_t sample(const tinkc_transport *t)
 {
-    static const char body[] =
-        "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":"
-        "[1,2,3]}]},\"num_samples\":1,\"sampling_params\":{\"max_tokens\":8,\"seed\":1}}";
+    static const char body[] = "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":"
+                               "[1,2,3]}]},\"num_samples\":1,\"sampling_params\":{\"max_tokens\":8,\"seed\":1}}";
     static const char *const headers[] = { "Content-Type", "application/json", NULL };
     answer a = service_call(t, "POST", "/api/v1/asample", headers, body, strlen(body));
     int32_t status = a.status;
@@ -93,8 +92,7 @@ static double tokens_today(const tinkc_transport *t)
 static tinkc_engine *open_limited(const char *store, int64_t tokens)
 {
     tinkc_engine *engine = world_open(store, 0, settings);
-    tke_service_set_quota(tke_engine_service(engine), "default",
-                          &(tke_quota){ .tokens_per_day = tokens });
+    tke_service_set_quota(tke_engine_service(engine), "default", &(tke_quota){ .tokens_per_day = tokens });
     return engine;
 }
 
@@ -109,11 +107,10 @@ TEST(tokens_stay_used)
     double used = tokens_today(t);
     assert_true(used > 0);
     tinkc_engine_free(engine);
-    change_rows(
-        store,
-        "INSERT INTO usage(bucket_us, owner, session_id, base_model, kind, count) VALUES(?, "
-        "'default', 's', 'tiny', 0, 5000)",
-        now_us / day_us * day_us - day_us);
+    change_rows(store,
+                "INSERT INTO usage(bucket_us, owner, session_id, base_model, kind, count) VALUES(?, "
+                "'default', 's', 'tiny', 0, 5000)",
+                now_us / day_us * day_us - day_us);
     engine = open_limited(store, (int64_t)used + 1);
     t = tinkc_engine_transport(engine);
     if (tkc_wall_us(tkc_clock_real()) / day_us == now_us / day_us) { /* not at midnight */

@@ -13,9 +13,7 @@ static void make(const char *owner, int64_t now_us, char out[600])
     tinkc_error err = { 0 };
     tkc_buf token;
     tkc_buf_init(&token, NULL, TKC_BUF_NO_MAX);
-    tke_token_claims who = { .key_id = "0123456789abcdef",
-                             .generation = 3,
-                             .email = "ada@example.org" };
+    tke_token_claims who = { .key_id = "0123456789abcdef", .generation = 3, .email = "ada@example.org" };
     snprintf(who.owner, sizeof who.owner, "%s", owner);
     tkc_buf_cstr(&token, "Bearer ", &err); /* it is appended */
     assert_true(tke_token_make(&ours, &who, now_us, &token, &err));
@@ -56,12 +54,11 @@ TEST(signed_as_others_do)
 {
     char token[600];
     make("default", (int64_t)1700000000 * S, token);
-    assert_string_equal(
-        token, "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
-               "eyJpc3MiOiJ0aW5rYyIsInN1YiI6InRtbDpvcmdhbml6YXRpb25fdXNlcjpkZWZhdWx0Iiwib3JnX2lk"
-               "IjoibG9jYWwiLCJlbWFpbCI6ImFkYUBleGFtcGxlLm9yZyIsImp0aSI6IjAxMjM0NTY3ODlhYmNkZWYu"
-               "MyIsImlhdCI6MTcwMDAwMDAwMCwiZXhwIjoxNzAwMDg2NDAwfQ."
-               "FbwpbXedQhVtRTMFFg4Bu9q6iVfsJ32bSQjte3HKcWY");
+    assert_string_equal(token, "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
+                               "eyJpc3MiOiJ0aW5rYyIsInN1YiI6InRtbDpvcmdhbml6YXRpb25fdXNlcjpkZWZhdWx0Iiwib3JnX2lk"
+                               "IjoibG9jYWwiLCJlbWFpbCI6ImFkYUBleGFtcGxlLm9yZyIsImp0aSI6IjAxMjM0NTY3ODlhYmNkZWYu"
+                               "MyIsImlhdCI6MTcwMDAwMDAwMCwiZXhwIjoxNzAwMDg2NDAwfQ."
+                               "FbwpbXedQhVtRTMFFg4Bu9q6iVfsJ32bSQjte3HKcWY");
 }
 
 typedef struct world {
@@ -77,14 +74,11 @@ static void open_world(world *w, const char *jwt, const char *key)
     static const char *const keys[] = { "tml-first email=ada@example.org", "tml-second", NULL };
     const char *const settings[] = { jwt ? "jwt_auth" : NULL, jwt, NULL };
     *w = (world){ 0 };
-    w->engine =
-        tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings }, &w->err);
+    w->engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings }, &w->err);
     w->server = tinkc_engine_serve(w->engine, &(tinkc_serve_options){ .api_keys = keys }, &w->err);
     assert_ok(&w->err);
-    w->client = tinkc_client_new(&(tinkc_client_options){ .api_key = key,
-                                                          .base_url = tinkc_server_url(w->server),
-                                                          .proxy = "" },
-                                 &w->err);
+    w->client = tinkc_client_new(
+        &(tinkc_client_options){ .api_key = key, .base_url = tinkc_server_url(w->server), .proxy = "" }, &w->err);
     assert_ok(&w->err);
 }
 
@@ -117,8 +111,7 @@ TEST(whoami_names_the_owner_of_the_key)
             snprintf(first, sizeof first, "%s", who->user_urn);
         else
             assert_string_not_equal(who->user_urn, first);
-        assert_non_null(
-            tinkc_client_session_id(w.client, PATIENCE_MS, &w.err)); /* the token is its key */
+        assert_non_null(tinkc_client_session_id(w.client, PATIENCE_MS, &w.err)); /* the token is its key */
         assert_ok(&w.err);
         tinkc_future_free(f);
         close_world(&w);

@@ -43,15 +43,13 @@ static void open_world(world *w, int way)
     }
     assert_ok(&w->err);
     w->client = tinkc_client_new(&o, &w->err);
-    w->trainer = tinkc_trainer_new(
-        w->client, &(tinkc_lora_options){ .base_model = "nano", .rank = 4 }, &w->err);
+    w->trainer = tinkc_trainer_new(w->client, &(tinkc_lora_options){ .base_model = "nano", .rank = 4 }, &w->err);
     tinkc_future *f = tinkc_trainer_save_for_sampler(w->trainer, "one", NULL, &w->err);
     const char *path = tinkc_future_path(f, 60000, &w->err);
     assert_ok(&w->err);
     snprintf(w->path, sizeof w->path, "%s", path);
     tinkc_future_free(f);
-    snprintf(w->session, sizeof w->session, "%s",
-             tinkc_client_session_id(w->client, PATIENCE_MS, &w->err));
+    snprintf(w->session, sizeof w->session, "%s", tinkc_client_session_id(w->client, PATIENCE_MS, &w->err));
 }
 
 static void close_world(world *w)
@@ -88,8 +86,8 @@ static void lists_agree(world *w)
     assert_int_equal(tinkc_runs_total(runs), 1);
     tinkc_runs_free(runs);
     for (int i = 0; i < 2; i++) { /* of everybody, and of this run */
-        tinkc_checkpoints *list = tinkc_checkpoints_list(
-            w->client, i ? &(tinkc_list_options){ .run_id = id } : NULL, &w->err);
+        tinkc_checkpoints *list =
+            tinkc_checkpoints_list(w->client, i ? &(tinkc_list_options){ .run_id = id } : NULL, &w->err);
         const tinkc_checkpoint *c = tinkc_checkpoints_next(list, &w->err);
         assert_ok(&w->err);
         assert_string_equal(c->path, w->path);
@@ -234,8 +232,7 @@ static void pages_of_sessions(world *w)
     }
     size_t n = 0;
     int64_t last = INT64_MAX;
-    tinkc_search *list =
-        tinkc_search_list(w->client, &(tinkc_search_options){ .page_size = 2 }, &w->err);
+    tinkc_search *list = tinkc_search_list(w->client, &(tinkc_search_options){ .page_size = 2 }, &w->err);
     for (const tinkc_session_summary *s; (s = tinkc_search_next(list, &w->err)); n++) {
         assert_true(s->created_us <= last);
         last = s->created_us;
@@ -252,12 +249,11 @@ static void pages_of_sessions(world *w)
 static void copies_and_notes(world *w)
 {
     static const char *const notes[] = { "by", "me", NULL };
-    tinkc_future *f = tinkc_trainer_save(w->trainer, "noted",
-                                         &(tinkc_save_options){ .user_metadata = notes }, &w->err);
+    tinkc_future *f = tinkc_trainer_save(w->trainer, "noted", &(tinkc_save_options){ .user_metadata = notes }, &w->err);
     const char *path = tinkc_future_path(f, 60000, &w->err);
     assert_ok(&w->err);
-    tinkc_future *copy = tinkc_checkpoint_copy(
-        w->client, path, &(tinkc_copy_options){ .project_id = "p", .ttl_s = 3600 }, &w->err);
+    tinkc_future *copy =
+        tinkc_checkpoint_copy(w->client, path, &(tinkc_copy_options){ .project_id = "p", .ttl_s = 3600 }, &w->err);
     const char *to = tinkc_future_path(copy, 60000, &w->err);
     assert_ok(&w->err);
     assert_string_not_equal(path, to);
@@ -299,17 +295,13 @@ static void a_finished_session_takes_no_more(world *w)
 {
     tinkc_adam adam = TINKC_ADAM_INIT;
     tinkc_sampling o = TINKC_SAMPLING_INIT;
-    tinkc_sampler *sampler =
-        tinkc_sampler_new(w->client, &(tinkc_sampler_options){ .base_model = "nano" }, &w->err);
+    tinkc_sampler *sampler = tinkc_sampler_new(w->client, &(tinkc_sampler_options){ .base_model = "nano" }, &w->err);
     assert_ok(&w->err);
-    refused(tinkc_session_finish(w->client, "nobody", 0, NULL, &w->err), TINKC_E_NOT_FOUND,
-            "nobody");
+    refused(tinkc_session_finish(w->client, "nobody", 0, NULL, &w->err), TINKC_E_NOT_FOUND, "nobody");
     for (int i = 0; i < 2; i++) /* saying it again is not an error and changes nothing */
-        done(w, tinkc_session_finish(w->client, w->session,
-                                     i ? TINKC_FINISH_ERRORED : TINKC_FINISH_SUCCESS, "done",
+        done(w, tinkc_session_finish(w->client, w->session, i ? TINKC_FINISH_ERRORED : TINKC_FINISH_SUCCESS, "done",
                                      &w->err));
-    tinkc_search *list =
-        tinkc_search_list(w->client, &(tinkc_search_options){ .session_id = w->session }, &w->err);
+    tinkc_search *list = tinkc_search_list(w->client, &(tinkc_search_options){ .session_id = w->session }, &w->err);
     const tinkc_session_summary *s = tinkc_search_next(list, &w->err);
     assert_ok(&w->err);
     assert_string_equal(s->session_id, w->session);
@@ -318,18 +310,17 @@ static void a_finished_session_takes_no_more(world *w)
     tinkc_search_free(list);
     refused(tinkc_optim_step(w->trainer, &adam, &w->err), TINKC_E_GONE, "finished");
     refused(tinkc_sample(sampler, (int32_t[]){ 1 }, 1, 1, &o, &w->err), TINKC_E_GONE, "finished");
-    refused(tinkc_trainer_open(w->client, &(tinkc_lora_options){ .base_model = "nano" }, &w->err),
-            TINKC_E_GONE, "finished");
-    refused(
-        tinkc_sampler_open(w->client, &(tinkc_sampler_options){ .base_model = "nano" }, &w->err),
-        TINKC_E_GONE, "finished");
+    refused(tinkc_trainer_open(w->client, &(tinkc_lora_options){ .base_model = "nano" }, &w->err), TINKC_E_GONE,
+            "finished");
+    refused(tinkc_sampler_open(w->client, &(tinkc_sampler_options){ .base_model = "nano" }, &w->err), TINKC_E_GONE,
+            "finished");
     tinkc_sampler_free(sampler);
 }
 
 static void downloads_fit(world *w)
 {
-    tinkc_future *f = tinkc_checkpoint_download(
-        w->client, w->path, &(tinkc_download_options){ .dir = w->dir, .name = "got" }, &w->err);
+    tinkc_future *f = tinkc_checkpoint_download(w->client, w->path,
+                                                &(tinkc_download_options){ .dir = w->dir, .name = "got" }, &w->err);
     const tinkc_download *d = tinkc_future_download(f, PATIENCE_MS, &w->err);
     bool config = false, weights = false, complete = false;
     assert_ok(&w->err);
@@ -345,8 +336,7 @@ static void downloads_fit(world *w)
 
 static void raw_calls_fit(world *w, int way)
 {
-    tinkc_future *f =
-        tinkc_http_call(w->client, &(tinkc_http_options){ .path = "/api/v1/healthz" }, &w->err);
+    tinkc_future *f = tinkc_http_call(w->client, &(tinkc_http_options){ .path = "/api/v1/healthz" }, &w->err);
     const tinkc_response *r = tinkc_future_response(f, PATIENCE_MS, &w->err);
     assert_ok(&w->err);
     assert_int_equal(tinkc_response_status(r), 200);

@@ -82,11 +82,9 @@ static void on_fail(tinkc_reply *r, int32_t code, const char *message)
 
 static void answered_init(answered *a)
 {
-    *a = (answered){ .reply = { .status = on_status,
-                                .header = on_header,
-                                .write = on_write,
-                                .end = on_end,
-                                .fail = on_fail } };
+    *a = (answered){
+        .reply = { .status = on_status, .header = on_header, .write = on_write, .end = on_end, .fail = on_fail }
+    };
 }
 
 static void is_answered(const answered *a, const char *want)
@@ -112,14 +110,12 @@ static void begin_call(tke_call *call, answered *a, const tinkc_request *request
 }
 
 /* body: what the poll says */
-static void poll_with(answered *a, void (*how)(tke_call *), const char *owner, const char *format,
-                      const char *id)
+static void poll_with(answered *a, void (*how)(tke_call *), const char *owner, const char *format, const char *id)
 {
     tke_call call;
     char body[300];
     snprintf(body, sizeof body, format, id);
-    const tinkc_request request = { .method = "POST",
-                                    .body = { (const unsigned char *)body, strlen(body) } };
+    const tinkc_request request = { .method = "POST", .body = { (const unsigned char *)body, strlen(body) } };
     begin_call(&call, a, &request);
     call.owner = owner;
     how(&call);
@@ -148,11 +144,9 @@ static tke_job *new_job(int32_t kind, const char *id)
     return job;
 }
 
-#define NEVER(id)                                                                                  \
-    "404 {\"detail\":\"No request with the id '" id                                                \
-    "' was ever made\",\"code\":\"unknown_request\"}"
-#define GONE(id)                                                                                   \
-    "410 {\"detail\":\"The result of '" id                                                         \
+#define NEVER(id) "404 {\"detail\":\"No request with the id '" id "' was ever made\",\"code\":\"unknown_request\"}"
+#define GONE(id)                                                                                                       \
+    "410 {\"detail\":\"The result of '" id                                                                             \
     "' is no longer here: it expired or was lost in a restart\",\"code\":\"gone\"}"
 
 /* ---- ids without a request ---- */
@@ -226,20 +220,16 @@ TEST_WITH(results_are_delivered, setup, teardown)
     tke_job_keep(job);
     tke_job_succeed(job, tkc_str("{\"a\":12345}"));
     assert_true(job->state == TKE_DONE && job->done_ms == 2000 && !job->delivered);
-    assert_true(svc.held.bytes[TKE_HELD_QUEUED] == 10 && svc.results->bytes == 11 &&
-                svc.results->memory == 11);
+    assert_true(svc.held.bytes[TKE_HELD_QUEUED] == 10 && svc.results->bytes == 11 && svc.results->memory == 11);
     bare_now_ms = 3000;
     poll_with(&a, tke_retrieve_future, "you", "{\"request_id\":\"%s\"}", "3-r:1");
-    is_answered(
-        &a, "403 {\"detail\":\"You do not have access to this request\",\"code\":\"forbidden\"}");
-    poll_with(&a, tke_retrieve_future, "me", "{\"request_id\":\"%s\",\"allow_metadata_only\":true}",
-              "3-r:1");
+    is_answered(&a, "403 {\"detail\":\"You do not have access to this request\",\"code\":\"forbidden\"}");
+    poll_with(&a, tke_retrieve_future, "me", "{\"request_id\":\"%s\",\"allow_metadata_only\":true}", "3-r:1");
     is_answered(&a, "200 {\"status\":\"complete_metadata\","
                     "\"response_payload_size\":11}");
     assert_false(job->delivered);
     svc.set.metadata_only_threshold = 11; /* it is not larger */
-    poll_with(&a, tke_retrieve_future, "me", "{\"request_id\":\"%s\",\"allow_metadata_only\":true}",
-              "3-r:1");
+    poll_with(&a, tke_retrieve_future, "me", "{\"request_id\":\"%s\",\"allow_metadata_only\":true}", "3-r:1");
     is_answered(&a, "200 {\"a\":12345} (3-r:1)");
     assert_true(job->delivered && job->delivered_ms == 3000);
     bare_now_ms = 4000;
@@ -250,8 +240,7 @@ TEST_WITH(results_are_delivered, setup, teardown)
     tkc_fail(&why, TINKC_E_ARGUMENT, "no such thing");
     tke_job_keep(bad);
     tke_job_fail(bad, &why);
-    poll_with(&a, tke_retrieve_future, "me", "{\"request_id\":\"%s\",\"allow_metadata_only\":true}",
-              "3-r:2");
+    poll_with(&a, tke_retrieve_future, "me", "{\"request_id\":\"%s\",\"allow_metadata_only\":true}", "3-r:2");
     is_answered(&a, "200 {\"error\":\"no such thing\",\"category\":\"user\"} (3-r:2)");
     assert_true(bad->delivered && bad->delivered_ms == 4000);
     tke_job_drop(bad);
@@ -272,9 +261,7 @@ TEST_WITH(results_as_json, setup, teardown)
         tinkc_error err = { 0 };
         tke_call call;
         const float logprobs[] = { -0.5f, bad ? INFINITY : -0.25f };
-        const tinkc_sequence one = { .tokens = { tokens, 2 },
-                                     .logprobs = { logprobs, 2 },
-                                     .stop_reason = TINKC_STOP };
+        const tinkc_sequence one = { .tokens = { tokens, 2 }, .logprobs = { logprobs, 2 }, .stop_reason = TINKC_STOP };
         tkc_sample_response r = { .prompt_cache_hit_tokens = 3 };
         r.sequences.data = &one;
         r.sequences.len = 1;
@@ -365,10 +352,9 @@ TEST_WITH(results_without_memory, setup, teardown)
 
 TEST_WITH(whose_fault_it_is, setup, teardown)
 {
-    static const int32_t users[] = { TINKC_E_BAD_REQUEST, TINKC_E_ARGUMENT, TINKC_E_TENSOR,
-                                     TINKC_E_PATH,        TINKC_E_MODEL,    TINKC_E_NOT_FOUND,
-                                     TINKC_E_FORBIDDEN,   TINKC_E_EXISTS,   TINKC_E_UNSUPPORTED,
-                                     TINKC_E_CANCELLED,   TINKC_E_TOO_LARGE };
+    static const int32_t users[] = { TINKC_E_BAD_REQUEST, TINKC_E_ARGUMENT,  TINKC_E_TENSOR,    TINKC_E_PATH,
+                                     TINKC_E_MODEL,       TINKC_E_NOT_FOUND, TINKC_E_FORBIDDEN, TINKC_E_EXISTS,
+                                     TINKC_E_UNSUPPORTED, TINKC_E_CANCELLED, TINKC_E_TOO_LARGE };
     for (int32_t code = 1; code <= 500; code++) {
         bool user = false;
         for (size_t i = 0; i < sizeof users / sizeof *users; i++)
@@ -387,8 +373,7 @@ static void says_why(const char *id, const char *state, const char *reason)
     answered a;
     poll_for(&a, id);
     tke_poll_expire(&svc, bare_now_ms + svc.set.long_poll_ms);
-    snprintf(want, sizeof want,
-             "408 {\"type\":\"try_again\",\"request_id\":\"%s\",\"queue_state\":\"%s\"%s%s%s}", id,
+    snprintf(want, sizeof want, "408 {\"type\":\"try_again\",\"request_id\":\"%s\",\"queue_state\":\"%s\"%s%s%s}", id,
              state, *reason ? ",\"queue_state_reason\":\"" : "", reason, *reason ? "\"" : "");
     is_answered(&a, want);
 }
@@ -469,8 +454,8 @@ static void end_queue(tke_run *run)
 }
 
 #define TAKEN(n) "200 {\"request_id\":\"3-r:" #n "\",\"model_id\":\"r\"}"
-#define REUSED(n)                                                                                  \
-    "400 {\"detail\":\"seq_id " #n " was already used for a different request\",\"code\":"         \
+#define REUSED(n)                                                                                                      \
+    "400 {\"detail\":\"seq_id " #n " was already used for a different request\",\"code\":"                             \
     "\"seq_id_reused\"}"
 
 TEST_WITH(an_arrival_is_noted_in_its_run_and_session, setup, teardown)
@@ -482,8 +467,7 @@ TEST_WITH(an_arrival_is_noted_in_its_run_and_session, setup, teardown)
     run->session = tke_session_add(&svc, "s", "me", &err);
     bare_now_ms = 1234;
     arrives_as(run, NONE, 1, TAKEN(1));
-    assert_true(run->session->seen_ms == 1234 && run->last_request_us == 1234000 &&
-                run->last_arrival_ms == 1234);
+    assert_true(run->session->seen_ms == 1234 && run->last_request_us == 1234000 && run->last_arrival_ms == 1234);
     size_t each = svc.held.bytes[TKE_HELD_QUEUED];
     assert_true(each >= 1000 && each == run->queue->queued_bytes);
     arrives_as(run, 1, 1, TAKEN(1)); /* the same request again */
@@ -494,10 +478,8 @@ TEST_WITH(an_arrival_is_noted_in_its_run_and_session, setup, teardown)
     arrives_as(run, NONE, 2, TAKEN(2));
     arrives_as(run, 5, 5, TAKEN(5));
     arrives_as(run, NONE, 6, TAKEN(6)); /* behind the newest */
-    arrives_as(run, 0, 1,
-               "400 {\"detail\":\"seq_id must be positive, not 0\",\"code\":\"bad_request\"}");
-    arrives_as(run, -1, 1,
-               "400 {\"detail\":\"seq_id must be positive, not -1\",\"code\":\"bad_request\"}");
+    arrives_as(run, 0, 1, "400 {\"detail\":\"seq_id must be positive, not 0\",\"code\":\"bad_request\"}");
+    arrives_as(run, -1, 1, "400 {\"detail\":\"seq_id must be positive, not -1\",\"code\":\"bad_request\"}");
     arrives_as(run, 100002, 1,
                "400 {\"detail\":\"seq_id 100002 is too far ahead: 1 is the next\",\"code\":"
                "\"bad_request\"}");

@@ -7,8 +7,7 @@ TEST(a_gzip_body_that_was_changed_is_refused)
 {
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
-    tinkc_bytes packed =
-        unhex(&arena, "1f8b0800000000000203cb48cdc9c95748afca2c0000196ad2df0a000000");
+    tinkc_bytes packed = unhex(&arena, "1f8b0800000000000203cb48cdc9c95748afca2c0000196ad2df0a000000");
     for (size_t at = packed.len - 8; at < packed.len; at++) {
         tinkc_error err = { 0 };
         tkc_buf out;
@@ -29,8 +28,7 @@ TEST(gzip_bodies_are_bounded)
     enum { N = 10 };
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
-    tinkc_bytes packed =
-        unhex(&arena, "1f8b0800000000000203cb48cdc9c95748afca2c0000196ad2df0a000000");
+    tinkc_bytes packed = unhex(&arena, "1f8b0800000000000203cb48cdc9c95748afca2c0000196ad2df0a000000");
     for (size_t max = N - 1; max <= N + 1; max++) {
         tinkc_error err = { 0 };
         tkc_buf out;
@@ -74,8 +72,7 @@ TEST(gzip_bodies_are_bounded)
         tinkc_bytes more = unhex(&arena, tails[i].more);
         assert_true(tkc_buf_add(&both, packed.data, packed.len, &err));
         assert_true(tkc_buf_add(&both, more.data, more.len, &err));
-        bool ok = tke_gunzip((tinkc_bytes){ (const unsigned char *)both.data, both.len }, 100, &out,
-                             &err);
+        bool ok = tke_gunzip((tinkc_bytes){ (const unsigned char *)both.data, both.len }, 100, &out, &err);
         assert_int_equal(ok, tails[i].text != NULL);
         if (ok)
             assert_str(tkc_buf_view(&out), tails[i].text);

@@ -33,9 +33,8 @@ static int setup(void **state)
     engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &err);
     assert_true(tinkc_engine_add_model(engine, "earlier", "models/nano", &err));
     assert_true(tinkc_engine_add_model(engine, "org/served", "models/nano", &err));
-    server = tinkc_engine_serve(
-        engine, &(tinkc_serve_options){ .api_keys = keys, .openai = true, .models = offered },
-        &err);
+    server =
+        tinkc_engine_serve(engine, &(tinkc_serve_options){ .api_keys = keys, .openai = true, .models = offered }, &err);
     assert_ok(&err);
     return 0;
 }
@@ -138,8 +137,7 @@ static void write_aged(const char *path, const char *text, time_t age_s)
     assert_non_null(f);
     fputs(text, f);
     assert_int_equal(ftruncate(fileno(f), (off_t)strlen(text)), 0);
-    const struct timespec times[2] = { { .tv_sec = time(NULL) - age_s },
-                                       { .tv_sec = time(NULL) - age_s } };
+    const struct timespec times[2] = { { .tv_sec = time(NULL) - age_s }, { .tv_sec = time(NULL) - age_s } };
     fflush(f);
     assert_int_equal(futimens(fileno(f), times), 0);
     fclose(f);
@@ -148,8 +146,7 @@ static void write_aged(const char *path, const char *text, time_t age_s)
 static void file_is(const tinkc_server *at, const char *text, char etag[64])
 {
     int fd = raw_dial(tinkc_server_url(at));
-    tkc_buf out = raw_talk(fd, "127.0.0.1",
-                           "GET /m/resolve/main/merges.txt HTTP/1.1\r\nConnection: close", "", 0);
+    tkc_buf out = raw_talk(fd, "127.0.0.1", "GET /m/resolve/main/merges.txt HTTP/1.1\r\nConnection: close", "", 0);
     close(fd);
     tinkc_error err = { 0 };
     tkc_buf_terminate(&out, &err);
@@ -164,8 +161,7 @@ static void list_has(const tinkc_server *at, const char *etag, bool has)
 {
     char oid[64];
     int fd = raw_dial(tinkc_server_url(at));
-    tkc_buf out = raw_talk(fd, "127.0.0.1",
-                           "GET /api/models/m/tree/main HTTP/1.1\r\nConnection: close", "", 0);
+    tkc_buf out = raw_talk(fd, "127.0.0.1", "GET /api/models/m/tree/main HTTP/1.1\r\nConnection: close", "", 0);
     close(fd);
     tinkc_error err = { 0 };
     tkc_buf_terminate(&out, &err);
@@ -192,8 +188,10 @@ TEST(a_changed_file_is_served_fresh)
     const struct {
         const char *name, *text;
         time_t age_s;
-    } rows[] = { { "made", "one", 100 },        { "larger", "three", 100 },
-                 { "same size", "seven", 90 },  { "just now", "eight", 0 },
+    } rows[] = { { "made", "one", 100 },
+                 { "larger", "three", 100 },
+                 { "same size", "seven", 90 },
+                 { "just now", "eight", 0 },
                  { "again just now", "fifty", 0 } };
     first[0] = '\0';
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -230,8 +228,7 @@ TEST(a_changed_file_is_served_fresh)
 static tinkc_client *client_of(const char *url)
 {
     tinkc_error err = { 0 };
-    tinkc_client *client =
-        tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-key", .base_url = url }, &err);
+    tinkc_client *client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-key", .base_url = url }, &err);
     assert_ok(&err);
     return client;
 }
@@ -246,8 +243,7 @@ TEST(other_models_are_not_offered)
     assert_int_equal(tinkc_capabilities_count(all), 1);
     assert_string_equal(tinkc_capabilities_at(all, 0)->name, "org/served");
     tinkc_future_free(f);
-    assert_null(
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "earlier" }, &err));
+    assert_null(tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "earlier" }, &err));
     assert_non_null(strstr(err.message, "Unknown base model 'earlier'"));
     answers("/v1/models", "tml-key", 200, "{\"object\":\"list\",\"data\":[{\"id\":\"org/served\"");
     answers("/v1/models/earlier", "tml-key", 404, "model_not_found");
@@ -264,12 +260,10 @@ TEST(other_models_are_not_offered)
 
 TEST(the_model_that_is_named_first_is_the_first)
 {
-    static const char *const orders[][3] = { { "org/served", "earlier", NULL },
-                                             { "earlier", "org/served", NULL } };
+    static const char *const orders[][3] = { { "org/served", "earlier", NULL }, { "earlier", "org/served", NULL } };
     for (size_t i = 0; i < 2; i++) {
         tinkc_error err = { 0 };
-        tinkc_server *at =
-            tinkc_engine_serve(engine, &(tinkc_serve_options){ .models = orders[i] }, &err);
+        tinkc_server *at = tinkc_engine_serve(engine, &(tinkc_serve_options){ .models = orders[i] }, &err);
         tinkc_client *client = client_of(tinkc_server_url(at));
         tinkc_future *f = tinkc_capabilities_get(client, &err);
         const tinkc_capabilities *all = tinkc_future_capabilities(f, 30000, &err);
@@ -305,16 +299,14 @@ TEST(clients_ask_the_server_first)
     tokenizer_comes(client, "org/served");
     tinkc_client_free(client);
     client = client_of(tinkc_server_url(server));
-    tinkc_sampler *sampler =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "org/served" }, &err);
+    tinkc_sampler *sampler = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "org/served" }, &err);
     assert_ok(&err);
     assert_non_null(tinkc_sampler_tokenizer(sampler, &err));
     tinkc_sampler_free(sampler);
     tinkc_client_free(client);
-    client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-key",
-                                                       .base_url = tinkc_server_url(server),
-                                                       .no_retries = true },
-                              &err);
+    client = tinkc_client_new(
+        &(tinkc_client_options){ .api_key = "tml-key", .base_url = tinkc_server_url(server), .no_retries = true },
+        &err);
     tinkc_future *f = tinkc_tokenizer_fetch(client, "earlier", NULL, NULL, &err);
     assert_null(tinkc_future_tokenizer(f, 60000, &err));
     assert_non_null(strstr(err.message, "127.0.0.1:1"));

@@ -34,8 +34,7 @@ static int open_world(void **state)
     service_wait(t, post(t, "/api/v1/save_weights_external", model, 4, ",\"path\":\"out\""));
     snprintf(path, sizeof path, "tinker://%s/weights/one", model);
     original = hold(path);
-    snprintf(path, sizeof path,
-             "/api/v1/training_runs/%s/checkpoints/external_weights/out/external_weights_urls",
+    snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/external_weights/out/external_weights_urls",
              model);
     const char *links = service_json(t, 200, "GET", path, "%s", "");
     config = fetch(json_field(links, "adapter_config.json"));
@@ -106,8 +105,7 @@ TEST(what_was_sent_can_be_trained)
     assert_memory_equal(path, "tinker://", 9);
     assert_non_null(strstr(path, "/weights/uploaded"));
     assert_true(loss_of(path) == loss_of(original));
-    const char *runs =
-        service_json(t, 200, "GET", "/api/v1/training_runs?project_id=p-up", "%s", "");
+    const char *runs = service_json(t, 200, "GET", "/api/v1/training_runs?project_id=p-up", "%s", "");
     assert_non_null(strstr(runs, "\"lora_rank\":4"));
 }
 
@@ -137,16 +135,14 @@ TEST(starts_that_are_refused)
         { "{\"base_model\":\"tiny\",\"lora_config\":{\"rank\":4},\"ttl\":5}", "ttl" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_non_null(
-            strstr(service_json(t, 400, "POST", START, "%s", rows[i].body), rows[i].says));
+        assert_non_null(strstr(service_json(t, 400, "POST", START, "%s", rows[i].body), rows[i].says));
 }
 
 TEST(files_that_are_refused)
 {
     static const char *const packed[] = { "Content-Encoding", "zstd", NULL };
     const char *id = start(4, "");
-    assert_int_equal(
-        put("0123456789abcdef0123456789abcdef", "adapter_config.json", config.body, NULL), 404);
+    assert_int_equal(put("0123456789abcdef0123456789abcdef", "adapter_config.json", config.body, NULL), 404);
     assert_int_equal(put(id, "config.json", config.body, NULL), 404);
     assert_int_equal(put(id, "../adapter_config.json", config.body, NULL), 404);
     assert_int_equal(put(id, "adapter_config.json/x", config.body, NULL), 404);
@@ -207,8 +203,7 @@ TEST(uploads_in_progress_are_bounded)
     tke_service_end_links(tke_engine_service(engine), "default");
     for (int i = 0; i < 8; i++)
         start(4, "");
-    service_json(t, 429, "POST", START, "%s",
-                 "{\"base_model\":\"tiny\",\"lora_config\":{\"rank\":4}}");
+    service_json(t, 429, "POST", START, "%s", "{\"base_model\":\"tiny\",\"lora_config\":{\"rank\":4}}");
     tke_service_end_links(tke_engine_service(engine), "default");
     start(4, "");
 }
@@ -257,8 +252,7 @@ TEST(a_finished_upload_leaves_no_files)
     tkc_arena_init(&arena, NULL, 0);
     const char *before = tke_store_temp(svc->store, &arena, &err); /* folders are numbered */
     const char *number = strrchr(before, '/') + 1;
-    char *folder = tkc_arena_printf(&arena, &err, "%.*s%lld", (int)(number - before), before,
-                                    atoll(number) + 1);
+    char *folder = tkc_arena_printf(&arena, &err, "%.*s%lld", (int)(number - before), before, atoll(number) + 1);
     const char *id = start(4, "");
     assert_true(tkc_is_dir(folder));
     send_both(id);

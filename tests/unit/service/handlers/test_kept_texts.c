@@ -61,13 +61,11 @@ TEST(links_and_copies_count_for_their_key)
     tinkc_engine *engine = open_kept(5000, 1000000, 2);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    service_wait(
-        t, hold(json_field(
-               service_json(t, 200, "POST", "/api/v1/save_weights",
-                            "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"one\",\"user_metadata\":"
-                            "{\"k\":\"%s\"}}",
-                            model, note_of(1992)),
-               "request_id")));
+    service_wait(t, hold(json_field(service_json(t, 200, "POST", "/api/v1/save_weights",
+                                                 "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"one\",\"user_metadata\":"
+                                                 "{\"k\":\"%s\"}}",
+                                                 model, note_of(1992)),
+                                    "request_id")));
     assert_int_equal(kept_by(engine), 2000);
     int links = 0;
     for (; links < 1000 && ask_link(t, model) == 302; links++)
@@ -88,15 +86,14 @@ TEST(links_and_copies_count_for_their_key)
 
 static const char *new_loss(const tinkc_transport *t, int32_t status, const char *session, int seq)
 {
-    return service_json(
-        t, status, "POST", "/api/v1/create_custom_loss",
-        "{\"session_id\":\"%s\",\"custom_loss_seq_id\":%d,\"name\":\"mine\",\"inputs\":[{"
-        "\"name\":\"logprobs\",\"rank\":1}],\"graph\":{\"format\":1,\"nodes\":[{\"op\":"
-        "\"placeholder\",\"name\":\"logprobs\",\"target\":\"logprobs\"},{\"op\":"
-        "\"call_method\",\"name\":\"l\",\"target\":\"sum\",\"args\":[{\"ref\":\"logprobs\"}]},"
-        "{\"op\":\"output\",\"name\":\"o\",\"target\":\"o\",\"args\":[{\"tuple\":[{\"ref\":"
-        "\"l\"},{\"dict\":{}}]}]}]}}",
-        session, seq);
+    return service_json(t, status, "POST", "/api/v1/create_custom_loss",
+                        "{\"session_id\":\"%s\",\"custom_loss_seq_id\":%d,\"name\":\"mine\",\"inputs\":[{"
+                        "\"name\":\"logprobs\",\"rank\":1}],\"graph\":{\"format\":1,\"nodes\":[{\"op\":"
+                        "\"placeholder\",\"name\":\"logprobs\",\"target\":\"logprobs\"},{\"op\":"
+                        "\"call_method\",\"name\":\"l\",\"target\":\"sum\",\"args\":[{\"ref\":\"logprobs\"}]},"
+                        "{\"op\":\"output\",\"name\":\"o\",\"target\":\"o\",\"args\":[{\"tuple\":[{\"ref\":"
+                        "\"l\"},{\"dict\":{}}]}]}]}}",
+                        session, seq);
 }
 
 /* As compiled: that is more than the request, and what stays in memory. */
@@ -138,8 +135,7 @@ TEST(a_search_answers_in_pages_of_bytes)
             n_found++;
         const char *next = strstr(page, "\"next_cursor\":{");
         size_t len = next ? strcspn(next, "}") + 1 : 0;
-        snprintf(cursor, sizeof cursor, ",\"cursor\":%.*s", (int)(len > 14 ? len - 14 : 0),
-                 next ? next + 14 : "");
+        snprintf(cursor, sizeof cursor, ",\"cursor\":%.*s", (int)(len > 14 ? len - 14 : 0), next ? next + 14 : "");
         n_pages++;
     } while (strlen(cursor) > 12 && n_pages < 50);
     assert_int_equal(n_found, N_SESSIONS);

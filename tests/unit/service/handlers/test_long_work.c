@@ -49,11 +49,9 @@ static void note_fail(tinkc_reply *r, int32_t code, const char *message)
 static tinkc_engine *engine;
 
 /* Sends it; true if another thread answered. */
-static bool leaves(const char *path, const char *encoding, tinkc_str body, uint32_t flags,
-                   int32_t status)
+static bool leaves(const char *path, const char *encoding, tinkc_str body, uint32_t flags, int32_t status)
 {
-    noted n = { .reply = { note_status, note_header, note_write, note_end, note_fail, NULL,
-                           NULL } };
+    noted n = { .reply = { note_status, note_header, note_write, note_end, note_fail, NULL, NULL } };
     const char *const headers[] = { "Content-Encoding", encoding, NULL };
     const tinkc_request request = { .method = "POST",
                                     .path = path,
@@ -79,8 +77,7 @@ TEST(large_and_packed_bodies_leave_the_front)
     tkc_buf_init(&packed, NULL, TKC_BUF_NO_MAX);
     memset(spaces, ' ', sizeof spaces);
     memcpy(spaces, "{\"events\":[]}", 13);
-    const tinkc_str small = tkc_strn(spaces, 13), most = tkc_strn(spaces, LARGE),
-                    large = tkc_strn(spaces, LARGE + 1);
+    const tinkc_str small = tkc_strn(spaces, 13), most = tkc_strn(spaces, LARGE), large = tkc_strn(spaces, LARGE + 1);
     assert_true(tkc_zstd_compress(spaces, sizeof spaces, &packed, &err));
     const char *telemetry = "/api/v1/telemetry", *session = "/api/v1/create_session";
     engine = world_open(NULL, 0, NULL);
@@ -95,9 +92,8 @@ TEST(large_and_packed_bodies_leave_the_front)
         { telemetry, "", most, TKE_CALL_REMOTE, 200, false },
         { telemetry, "", large, TKE_CALL_REMOTE, 200, true },
         { telemetry, "zstd", tkc_buf_view(&packed), TKE_CALL_REMOTE, 200, true },
-        { telemetry, "zstd", small, TKE_CALL_REMOTE, 422,
-          true }, /* and the refusal comes from there */
-        { telemetry, "zstd", tkc_buf_view(&packed), 0, 200, false }, /* in this process */
+        { telemetry, "zstd", small, TKE_CALL_REMOTE, 422, true },                /* and the refusal comes from there */
+        { telemetry, "zstd", tkc_buf_view(&packed), 0, 200, false },             /* in this process */
         { session, "zstd", tkc_buf_view(&packed), TKE_CALL_REMOTE, 422, false }, /* 1 MiB at most */
         { "/v1/chat/completions", "", tkc_str("{}"), TKE_CALL_OPENAI, 400, true }, /* has texts */
         { "/v1/messages/count_tokens", "", tkc_str("{}"), TKE_CALL_OPENAI, 400, true },
@@ -105,8 +101,7 @@ TEST(large_and_packed_bodies_leave_the_front)
           true }, /* reads files */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (leaves(rows[i].path, rows[i].encoding, rows[i].body, rows[i].flags, rows[i].status) !=
-            rows[i].leaves)
+        if (leaves(rows[i].path, rows[i].encoding, rows[i].body, rows[i].flags, rows[i].status) != rows[i].leaves)
             fail_msg("row %zu", i);
     tinkc_engine_free(engine);
     tkc_buf_free(&packed);
@@ -139,11 +134,8 @@ static bool defer(noted *n, const char *owner)
     tke_service *svc = tke_engine_service(engine);
     static const tinkc_request request = { .method = "POST", .path = "", .base_url = "" };
     const tke_caller caller = { .owner = owner, .key_id = "" };
-    *n = (noted){ .reply = { note_status, note_header, note_write, note_end, note_fail, NULL,
-                             NULL } };
-    tke_call call = {
-        .svc = svc, .request = &request, .reply = &n->reply, .owner = owner, .caller = &caller
-    };
+    *n = (noted){ .reply = { note_status, note_header, note_write, note_end, note_fail, NULL, NULL } };
+    tke_call call = { .svc = svc, .request = &request, .reply = &n->reply, .owner = owner, .caller = &caller };
     tkc_arena_init(&call.arena, &svc->bodies.allocator, 0);
     bool taken = tke_defer(&call, serve, NULL);
     tkc_arena_free(&call.arena);

@@ -65,11 +65,10 @@ TEST(many_names_are_read_in_linear_time)
     char *names = malloc(2 << 20), *end = names;
     for (int i = 0; i < 100000; i++)
         end += snprintf(end, 30, ",\"name-%d\":1", i);
-    const char *promise =
-        service_json(t, 200, "POST", "/api/v1/forward_backward",
-                     "{\"model_id\":\"%s\",\"seq_id\":1,\"forward_backward_input\":{\"data\":[],"
-                     "\"loss_fn\":\"cross_entropy\",\"loss_fn_config\":{\"a\":1%s}}}",
-                     m, names);
+    const char *promise = service_json(t, 200, "POST", "/api/v1/forward_backward",
+                                       "{\"model_id\":\"%s\",\"seq_id\":1,\"forward_backward_input\":{\"data\":[],"
+                                       "\"loss_fn\":\"cross_entropy\",\"loss_fn_config\":{\"a\":1%s}}}",
+                                       m, names);
     service_wait_failure(t, json_field(promise, "request_id"), "user", "data is empty");
     free(names);
 }

@@ -36,9 +36,8 @@ TEST(heads_of_json)
         tkc_arena arena;
         tkc_arena_init(&arena, NULL, 0);
         bool ok = tke_read_head(&arena, tkc_str(rows[i].body), false, &head);
-        if (ok != rows[i].ok ||
-            (ok && (!tkc_cstr_eq(head.model_id, rows[i].model) || head.whole != rows[i].whole ||
-                    (head.seq.is == TKC_GIVEN ? head.seq.value : 0) != rows[i].seq)))
+        if (ok != rows[i].ok || (ok && (!tkc_cstr_eq(head.model_id, rows[i].model) || head.whole != rows[i].whole ||
+                                        (head.seq.is == TKC_GIVEN ? head.seq.value : 0) != rows[i].seq)))
             fail_msg("%s: %d %s %d", rows[i].body, ok, head.model_id, head.whole);
         tkc_arena_free(&arena);
     }
@@ -76,13 +75,10 @@ TEST(heads_of_protobuf)
         tke_head head;
         tkc_arena arena;
         tkc_arena_init(&arena, NULL, 0);
-        bool ok =
-            tke_read_head(&arena, tkc_strn((const char *)body, (size_t)(at - body)), true, &head);
-        if (ok != rows[i].ok ||
-            (ok && (!tkc_cstr_eq(head.model_id, rows[i].model) || head.whole != rows[i].whole ||
-                    (head.seq.is == TKC_GIVEN ? head.seq.value : 0) != rows[i].seq)))
-            fail_msg("%s: %d %s %d %d", rows[i].fields, ok, head.model_id, head.whole,
-                     (int)head.seq.value);
+        bool ok = tke_read_head(&arena, tkc_strn((const char *)body, (size_t)(at - body)), true, &head);
+        if (ok != rows[i].ok || (ok && (!tkc_cstr_eq(head.model_id, rows[i].model) || head.whole != rows[i].whole ||
+                                        (head.seq.is == TKC_GIVEN ? head.seq.value : 0) != rows[i].seq)))
+            fail_msg("%s: %d %s %d %d", rows[i].fields, ok, head.model_id, head.whole, (int)head.seq.value);
         tkc_arena_free(&arena);
     }
 }
@@ -140,8 +136,8 @@ TEST(unknown_in_json)
         tkc_arena_init(&arena, NULL, 0);
         tkc_forward_backward_request read;
         const char *found;
-        (void)tkc_forward_backward_from_json(tkc_str(rows[i].body), TINKC_E_UNPROCESSABLE, &arena,
-                                             &read, &found, &(tinkc_error){ 0 });
+        (void)tkc_forward_backward_from_json(tkc_str(rows[i].body), TINKC_E_UNPROCESSABLE, &arena, &read, &found,
+                                             &(tinkc_error){ 0 });
         if (!tkc_cstr_eq(found, rows[i].unknown))
             fail_msg("%s: %s", rows[i].body, found ? found : "none");
         tkc_arena_free(&arena);
@@ -164,8 +160,7 @@ static bool bad_in(const unsigned char *body, size_t n, const tkc_numbers *confi
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
-    bool found =
-        tke_bad_field_in_pass(tkc_strn((const char *)body, n), config, &arena, which, 200, &err);
+    bool found = tke_bad_field_in_pass(tkc_strn((const char *)body, n), config, &arena, which, 200, &err);
     assert_int_equal(err.code, 0);
     tkc_arena_free(&arena);
     return found;
@@ -272,8 +267,7 @@ TEST(twice_in_protobuf)
         for (size_t i = 0; i < len; i++)
             others[i] = "other";
         const tkc_numbers config = { others, values, len };
-        assert_int_equal(bad_in((const unsigned char *)v2, sizeof v2 - 1, &config, which),
-                         len == 64);
+        assert_int_equal(bad_in((const unsigned char *)v2, sizeof v2 - 1, &config, which), len == 64);
     }
 }
 

@@ -23,11 +23,9 @@ static const char *header_of(const tinkc_transport *t, const char *model, const 
     snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/%s/%s", model, checkpoint,
              external ? "external_weights_urls" : "archive");
     answer a = service_call(t, "GET", path, NULL, "", 0);
-    char *found = external ? strdup(json_field(a.body.data, "adapter_model.safetensors"))
-                           : strdup(a.location);
+    char *found = external ? strdup(json_field(a.body.data, "adapter_model.safetensors")) : strdup(a.location);
     answer_free(&a);
-    snprintf(path, sizeof path, "%s%s", strstr(found, "/api/v1/"),
-             external ? "" : "/adapter_model.safetensors");
+    snprintf(path, sizeof path, "%s%s", strstr(found, "/api/v1/"), external ? "" : "/adapter_model.safetensors");
     free(found);
     a = service_call(t, "GET", path, NULL, "", 0);
     assert_int_equal(a.status, 200);
@@ -40,8 +38,7 @@ static const char *header_of(const tinkc_transport *t, const char *model, const 
 TEST(names_are_those_of_the_reader)
 {
     tinkc_error err = { 0 };
-    char *folder = tiny_model_make(
-        &(tiny_model){ .family = "qwen2", .vocab = 64, .context = 64, .tied = true });
+    char *folder = tiny_model_make(&(tiny_model){ .family = "qwen2", .vocab = 64, .context = 64, .tied = true });
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     assert_true(tinkc_engine_add_model(engine, "tied", folder, &err));
@@ -64,13 +61,13 @@ TEST(targets_and_alternatives)
 {
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *sampled = hold(wait_for(
-        t, service_json(t, 200, "POST", "/api/v1/asample",
-                        "{\"base_model\":\"tiny\",\"num_samples\":1,\"prompt_logprobs\":true,"
-                        "\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,5,9]}]},"
-                        "\"sampling_params\":{\"max_tokens\":1,\"seed\":1},"
-                        "\"target_prompt_logprobs\":{\"data\":[5,-1,9,7],\"dtype\":\"int64\","
-                        "\"shape\":[2,2]},\"prompt_alt_tokens_k\":3}")));
+    const char *sampled =
+        hold(wait_for(t, service_json(t, 200, "POST", "/api/v1/asample",
+                                      "{\"base_model\":\"tiny\",\"num_samples\":1,\"prompt_logprobs\":true,"
+                                      "\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,5,9]}]},"
+                                      "\"sampling_params\":{\"max_tokens\":1,\"seed\":1},"
+                                      "\"target_prompt_logprobs\":{\"data\":[5,-1,9,7],\"dtype\":\"int64\","
+                                      "\"shape\":[2,2]},\"prompt_alt_tokens_k\":3}")));
     const char *targets = strstr(sampled, "\"target_prompt_logprobs\"");
     const char *alternatives = strstr(sampled, "\"prompt_alt_tokens\"");
     assert_true(targets && alternatives);
@@ -115,21 +112,18 @@ TEST(sparse_and_drawn)
     };
     static const struct {
         size_t n, cells[CELLS];
-    } rows[] = {
-        { CELLS, { 0, 1, 2, 3, 4, 5 } }, { 3, { 2, 3, 4 } }, { 2, { 3, 5 } }, { CELLS, { 0 } }
-    };
+    } rows[] = { { CELLS, { 0, 1, 2, 3, 4, 5 } }, { 3, { 2, 3, 4 } }, { 2, { 3, 5 } }, { CELLS, { 0 } } };
     double dense[CELLS], some[CELLS], ids[CELLS], drawn[CELLS];
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     for (size_t i = 0; i < 4; i++) {
-        const char *sampled = hold(wait_for(
-            t,
-            service_json(t, 200, "POST", "/api/v1/asample",
-                         "{\"base_model\":\"tiny\",\"num_samples\":1,"
-                         "\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,5,9]}]},"
-                         "\"sampling_params\":{\"max_tokens\":1,\"seed\":1},"
-                         "\"target_prompt_logprobs\":%s,\"prompt_alt_tokens_k\":3}",
-                         tensors[i])));
+        const char *sampled =
+            hold(wait_for(t, service_json(t, 200, "POST", "/api/v1/asample",
+                                          "{\"base_model\":\"tiny\",\"num_samples\":1,"
+                                          "\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,5,9]}]},"
+                                          "\"sampling_params\":{\"max_tokens\":1,\"seed\":1},"
+                                          "\"target_prompt_logprobs\":%s,\"prompt_alt_tokens_k\":3}",
+                                          tensors[i])));
         numbers_of(sampled, "\"target_prompt_logprobs\":{\"data\":", some, rows[i].n);
         for (size_t k = 0; k < rows[i].n; k++)
             assert_true(some[k] < 0 && (i % 3 == 0 || some[k] == dense[rows[i].cells[k]]));
@@ -137,12 +131,10 @@ TEST(sparse_and_drawn)
             memcpy(dense, some, sizeof dense);
         if (i == 0) { /* the ids that were drawn are scored next */
             numbers_of(sampled, "\"prompt_alt_tokens\":{\"tokens\":{\"data\":", ids, CELLS);
-            numbers_of(strstr(sampled, "\"prompt_alt_tokens\""), "\"logprobs\":{\"data\":", drawn,
-                       CELLS);
-            snprintf(
-                drawn_ids, sizeof drawn_ids,
-                "{\"data\":[%.0f,%.0f,%.0f,%.0f,%.0f,%.0f],\"dtype\":\"int64\",\"shape\":[2,3]}",
-                ids[0], ids[1], ids[2], ids[3], ids[4], ids[5]);
+            numbers_of(strstr(sampled, "\"prompt_alt_tokens\""), "\"logprobs\":{\"data\":", drawn, CELLS);
+            snprintf(drawn_ids, sizeof drawn_ids,
+                     "{\"data\":[%.0f,%.0f,%.0f,%.0f,%.0f,%.0f],\"dtype\":\"int64\",\"shape\":[2,3]}", ids[0], ids[1],
+                     ids[2], ids[3], ids[4], ids[5]);
         }
         if (i == 3)
             assert_memory_equal(some, drawn, sizeof drawn);
@@ -157,9 +149,8 @@ TEST(external_weights_are_listed_for_who_knows_them)
         const char *runtime, *version;
         bool listed;
     } rows[] = {
-        { "CPython", "0.25.0", false }, { "CPython", "0.27.2", false },
-        { "PyPy", "0.9", false },       { "CPython", "0.28.0", true },
-        { "CPython", "0.36.0", true },  { "CPython", "1.0.0", true },
+        { "CPython", "0.25.0", false }, { "CPython", "0.27.2", false }, { "PyPy", "0.9", false },
+        { "CPython", "0.28.0", true },  { "CPython", "0.36.0", true },  { "CPython", "1.0.0", true },
         { "CPython", "x", true },       { "C", "0.25.0", true },
     };
     tinkc_engine *engine = world_open(NULL, 0, NULL);
@@ -172,8 +163,8 @@ TEST(external_weights_are_listed_for_who_knows_them)
     char of_run[200];
     snprintf(of_run, sizeof of_run, "/api/v1/training_runs/%s/checkpoints", model);
     for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
-        const char *const headers[] = { "X-Stainless-Runtime", rows[i / 2].runtime,
-                                        "X-Stainless-Package-Version", rows[i / 2].version, NULL };
+        const char *const headers[] = { "X-Stainless-Runtime", rows[i / 2].runtime, "X-Stainless-Package-Version",
+                                        rows[i / 2].version, NULL };
         answer a = service_call(t, "GET", i % 2 ? of_run : "/api/v1/checkpoints", headers, "", 0);
         assert_int_equal(a.status, 200);
         assert_non_null(strstr(a.body.data, "\"weights/a\""));
@@ -186,8 +177,7 @@ TEST(external_weights_are_listed_for_who_knows_them)
 
 /* ---- one poll for all samples of a sampling session ---- */
 
-static const char *poll_all(const tinkc_transport *t, int status, const char *sampler,
-                            int64_t clone, double cursor)
+static const char *poll_all(const tinkc_transport *t, int status, const char *sampler, int64_t clone, double cursor)
 {
     return service_json(t, status, "POST", "/api/v1/retrieve_futures",
                         "{\"target\":{\"type\":\"sampling_session\",\"sampling_session_id\":\"%s\","
@@ -198,13 +188,12 @@ static const char *poll_all(const tinkc_transport *t, int status, const char *sa
 
 static const char *start_sample(const tinkc_transport *t, const char *sampler, int64_t number)
 {
-    return hold(json_field(
-        service_json(t, 200, "POST", "/api/v1/asample",
-                     "{\"sampling_session_id\":\"%s\",\"seq_id\":%lld,\"prompt\":{\"chunks\":[{"
-                     "\"type\":\"encoded_text\",\"tokens\":[1,2]}]},\"num_samples\":1,"
-                     "\"sampling_params\":{\"max_tokens\":4}}",
-                     sampler, (long long)number),
-        "request_id"));
+    return hold(json_field(service_json(t, 200, "POST", "/api/v1/asample",
+                                        "{\"sampling_session_id\":\"%s\",\"seq_id\":%lld,\"prompt\":{\"chunks\":[{"
+                                        "\"type\":\"encoded_text\",\"tokens\":[1,2]}]},\"num_samples\":1,"
+                                        "\"sampling_params\":{\"max_tokens\":4}}",
+                                        sampler, (long long)number),
+                           "request_id"));
 }
 
 /* In whatever order the samples are listed. */
@@ -212,12 +201,11 @@ TEST(the_cursor_of_a_poll_is_the_newest_number)
 {
     tinkc_engine *engine = world_open(NULL, TINKC_DURABILITY_SNAPSHOT, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *sampler = hold(json_field(
-        service_json(
-            t, 200, "POST", "/api/v1/create_sampling_session",
-            "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":\"tiny\"}",
-            service_session(t)),
-        "sampling_session_id"));
+    const char *sampler =
+        hold(json_field(service_json(t, 200, "POST", "/api/v1/create_sampling_session",
+                                     "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":\"tiny\"}",
+                                     service_session(t)),
+                        "sampling_session_id"));
     const char *one = start_sample(t, sampler, 1), *two = start_sample(t, sampler, 2);
     service_wait(t, one);
     service_wait(t, two);
@@ -238,7 +226,7 @@ TEST(the_cursor_of_a_poll_is_the_newest_number)
 /* ---- custom losses ---- */
 
 #define REF(name) "{\"ref\":\"" name "\"}"
-#define CALL(name, target, args)                                                                   \
+#define CALL(name, target, args)                                                                                       \
     "{\"op\":\"call_function\",\"name\":\"" name "\",\"target\":\"" target "\",\"args\":[" args "]}"
 #define PLACE(name) "{\"op\":\"placeholder\",\"name\":\"" name "\",\"target\":\"" name "\"}"
 /* -sum(exp(logprobs - q) * advantages), which is importance_sampling; its metrics are the number of
@@ -258,12 +246,12 @@ TEST(the_cursor_of_a_poll_is_the_newest_number)
     REF("l") ",{\"dict\":{\"custom/n:sum\":" REF("n") ",\"custom/n:mean\":" REF("n")               \
     ",\"custom/lp:mean\":" REF("m") "}}]}]}]}"
 /* clang-format on */
-#define CUSTOM_INPUTS                                                                              \
-    "[{\"name\":\"logprobs\",\"rank\":1},{\"name\":\"q\",\"rank\":1},{\"name\":\"advantages\","    \
+#define CUSTOM_INPUTS                                                                                                  \
+    "[{\"name\":\"logprobs\",\"rank\":1},{\"name\":\"q\",\"rank\":1},{\"name\":\"advantages\","                        \
     "\"rank\":1}]"
 
-static const char *create_loss(const tinkc_transport *t, int status, const char *session,
-                               int number, const char *graph, const char *more)
+static const char *create_loss(const tinkc_transport *t, int status, const char *session, int number, const char *graph,
+                               const char *more)
 {
     return service_json(t, status, "POST", "/api/v1/create_custom_loss",
                         "{\"session_id\":\"%s\",\"custom_loss_seq_id\":%d,\"name\":\"mine\","
@@ -272,8 +260,8 @@ static const char *create_loss(const tinkc_transport *t, int status, const char 
 }
 
 /* Two sequences of three and two tokens; q is the name of what the sampler found. */
-static const char *two_sequences(const tinkc_transport *t, const char *model, int64_t seq,
-                                 const char *kind, const char *loss, const char *q)
+static const char *two_sequences(const tinkc_transport *t, const char *model, int64_t seq, const char *kind,
+                                 const char *loss, const char *q)
 {
     char rest[1600];
     snprintf(rest, sizeof rest,
@@ -291,8 +279,7 @@ static const char *two_sequences(const tinkc_transport *t, const char *model, in
 static const char *with_id(const char *id)
 {
     static char text[300];
-    snprintf(text, sizeof text, "\"loss_fn\":\"custom\",\"loss_fn_config\":{\"loss_id\":\"%s\"}",
-             id);
+    snprintf(text, sizeof text, "\"loss_fn\":\"custom\",\"loss_fn_config\":{\"loss_id\":\"%s\"}", id);
     return text;
 }
 
@@ -318,20 +305,17 @@ TEST(a_custom_loss_is_stored_and_run)
     const char *const settings[] = { "emit_elementwise_loss", "false", NULL };
     tinkc_engine *engine = world_open(NULL, 0, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
-    assert_non_null(strstr(
-        service_json(t, 200, "POST", "/api/v1/client/config", "{\"sdk_version\":\"0.36.0\"}"),
-        "\"custom_loss_server_side\":true"));
+    assert_non_null(strstr(service_json(t, 200, "POST", "/api/v1/client/config", "{\"sdk_version\":\"0.36.0\"}"),
+                           "\"custom_loss_server_side\":true"));
     const char *session = hold(service_session(t));
     const char *custom = hold(service_model(t, session, 0, "tiny", 4, 7));
     const char *built_in = hold(service_model(t, session, 1, "tiny", 4, 7));
     const char *id = loss_id_of(t, create_loss(t, 200, session, 0, WEIGHTED("-1"), ""));
     for (int i = 0; i < 2; i++) { /* without a gradient, and with one */
         const char *kind = i ? "forward_backward_input" : "forward_input";
-        const char *mine =
-            hold(service_wait(t, two_sequences(t, custom, i + 1, kind, with_id(id), "q")));
-        const char *other =
-            hold(service_wait(t, two_sequences(t, built_in, i + 1, kind,
-                                               "\"loss_fn\":\"importance_sampling\"", "logprobs")));
+        const char *mine = hold(service_wait(t, two_sequences(t, custom, i + 1, kind, with_id(id), "q")));
+        const char *other = hold(service_wait(
+            t, two_sequences(t, built_in, i + 1, kind, "\"loss_fn\":\"importance_sampling\"", "logprobs")));
         assert_true(fabs(json_number(mine, "loss:sum") - json_number(other, "loss:sum")) < 1e-5);
         assert_true(json_number(mine, "num_tokens:sum") == 5.0);
         assert_true(json_number(mine, "custom/n:sum") == 5.0);
@@ -383,18 +367,15 @@ TEST(custom_losses_are_kept)
 }
 
 /* A request of so many bytes, most of them spaces. */
-static const char *create_large(const tinkc_transport *t, int status, const char *session,
-                                int number, size_t bytes)
+static const char *create_large(const tinkc_transport *t, int status, const char *session, int number, size_t bytes)
 {
     char head[200];
-    int n = snprintf(
-        head, sizeof head,
-        "{\"session_id\":\"%s\",\"custom_loss_seq_id\":%d,\"name\":\"mine\",\"inputs\":", session,
-        number);
+    int n = snprintf(head, sizeof head,
+                     "{\"session_id\":\"%s\",\"custom_loss_seq_id\":%d,\"name\":\"mine\",\"inputs\":", session, number);
     size_t rest = (size_t)n + strlen(CUSTOM_INPUTS ",\"graph\":" WEIGHTED("-1") "}");
     assert_true(bytes > rest);
-    return service_json(t, status, "POST", "/api/v1/create_custom_loss", "%s%*s%s", head,
-                        (int)(bytes - rest), "", CUSTOM_INPUTS ",\"graph\":" WEIGHTED("-1") "}");
+    return service_json(t, status, "POST", "/api/v1/create_custom_loss", "%s%*s%s", head, (int)(bytes - rest), "",
+                        CUSTOM_INPUTS ",\"graph\":" WEIGHTED("-1") "}");
 }
 
 /* 256 KiB for a loss, 4 MiB and 64 losses for a session; a restart does not give room. */

@@ -81,14 +81,13 @@ TEST(memory_of_a_card)
     const char *process = strstr(status, "\"memory\":{\"adapters\":");
     assert_non_null(process);
     assert_null(strstr(process, "part1"));
-    assert_non_null(
-        strstr(metrics_of(engine),
-               "\n# HELP tinkc_device_memory_bytes Memory of the card by what holds it\n"
-               "# TYPE tinkc_device_memory_bytes gauge\n"
-               "tinkc_device_memory_bytes{part=\"weights\"} 1000\n"
-               "tinkc_device_memory_bytes{part=\"part1\"} 1001\n"
-               "tinkc_device_memory_bytes{part=\"part2\"} 1002\n"
-               "tinkc_device_memory_bytes{part=\"free\"} 777\n"));
+    assert_non_null(strstr(metrics_of(engine),
+                           "\n# HELP tinkc_device_memory_bytes Memory of the card by what holds it\n"
+                           "# TYPE tinkc_device_memory_bytes gauge\n"
+                           "tinkc_device_memory_bytes{part=\"weights\"} 1000\n"
+                           "tinkc_device_memory_bytes{part=\"part1\"} 1001\n"
+                           "tinkc_device_memory_bytes{part=\"part2\"} 1002\n"
+                           "tinkc_device_memory_bytes{part=\"free\"} 777\n"));
     close_with_card(engine);
 }
 
@@ -152,8 +151,7 @@ TEST(ready_with_a_model)
 
 /* ---- names that the Python SDK can open ---- */
 
-static const char *name_for(const tinkc_transport *t, const char *sampler,
-                            const char *const *headers)
+static const char *name_for(const tinkc_transport *t, const char *sampler, const char *const *headers)
 {
     char path[200];
     snprintf(path, sizeof path, "/api/v1/samplers/%s", sampler);
@@ -193,10 +191,9 @@ TEST(names_that_open)
     static const char *const python[] = { "X-Stainless-Runtime", "CPython", NULL };
     static const char *const pypy[] = { "X-Stainless-Runtime", "PyPy", NULL };
     static const char *const node[] = { "X-Stainless-Runtime", "node", NULL };
-    static const char *const rest[] = { "X-Stainless-Runtime", "CPython", "X-SDK-Method",
-                                        "get_sampler", NULL };
-    static const char *const new_rest[] = { "X-Stainless-Runtime", "CPython", "X-SDK-Method",
-                                            "RestClient.get_sampler", NULL };
+    static const char *const rest[] = { "X-Stainless-Runtime", "CPython", "X-SDK-Method", "get_sampler", NULL };
+    static const char *const new_rest[] = { "X-Stainless-Runtime", "CPython", "X-SDK-Method", "RestClient.get_sampler",
+                                            NULL };
     static const char *const made_by[][5] = {
         { "X-Stainless-Runtime", "CPython", "X-SDK-Method", "ServiceClient.create_sampling_client" },
         { "X-Stainless-Runtime", "CPython", "X-SDK-Method", "TrainingClient.create_sampling_client" },
@@ -229,8 +226,8 @@ TEST(names_that_open)
         assert_string_equal(name_for(t, sampler, pypy), shown[i]);
         /* What is shown is taken as a name, too. */
         service_json(t, 200, "POST", "/api/v1/create_sampling_session",
-                     "{\"session_id\":\"%s\",\"sampling_session_seq_id\":%d,\"base_model\":\"%s\"}",
-                     session, 10 + i, shown[i]);
+                     "{\"session_id\":\"%s\",\"sampling_session_seq_id\":%d,\"base_model\":\"%s\"}", session, 10 + i,
+                     shown[i]);
     }
     tinkc_engine_free(engine);
     tiny_model_remove(room);
@@ -243,14 +240,11 @@ static const char *base_for(const tinkc_transport *t, const char *session, const
 {
     static int number = 100;
     char body[1000];
-    snprintf(body, sizeof body,
-             "{\"session_id\":\"%s\",\"sampling_session_seq_id\":%d,\"base_model\":\"%s\"}", session,
+    snprintf(body, sizeof body, "{\"session_id\":\"%s\",\"sampling_session_seq_id\":%d,\"base_model\":\"%s\"}", session,
              number++, name);
     answer a = service_call(t, "POST", "/api/v1/create_sampling_session",
-                            (const char *const[]){ "Content-Type", "application/json", NULL }, body,
-                            strlen(body));
-    const char *sampler =
-        a.status == 200 ? hold(json_field(a.body.data, "sampling_session_id")) : NULL;
+                            (const char *const[]){ "Content-Type", "application/json", NULL }, body, strlen(body));
+    const char *sampler = a.status == 200 ? hold(json_field(a.body.data, "sampling_session_id")) : NULL;
     if (!sampler)
         assert_int_equal(a.status, 400);
     answer_free(&a);
@@ -333,12 +327,11 @@ TEST(limits_of_paths)
     tke_service *svc = tke_engine_service(engine);
     assert_true(tke_service_max_body(svc) > MIB);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        tke_path_info info =
-            tke_service_path(svc, rows[i].method, tkc_str(rows[i].uri), rows[i].openai);
-        if (info.max_body != (rows[i].large ? tke_service_max_body(svc) : MIB) ||
-            info.needs_key != rows[i].needs_key || info.is_pass != rows[i].is_pass)
-            fail_msg("%s %s: %lld %d %d", rows[i].method, rows[i].uri, (long long)info.max_body,
-                     info.needs_key, info.is_pass);
+        tke_path_info info = tke_service_path(svc, rows[i].method, tkc_str(rows[i].uri), rows[i].openai);
+        if (info.max_body != (rows[i].large ? tke_service_max_body(svc) : MIB) || info.needs_key != rows[i].needs_key ||
+            info.is_pass != rows[i].is_pass)
+            fail_msg("%s %s: %lld %d %d", rows[i].method, rows[i].uri, (long long)info.max_body, info.needs_key,
+                     info.is_pass);
     }
     tinkc_engine_free(engine);
 }

@@ -102,8 +102,7 @@ TEST(cut_streams_end_with_an_error)
     tke_exchange_cut(x);
     assert_false(r->write(r, "data: 2\n\n", 9));
     r->end(r);
-    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 9, piece, sizeof piece),
-                     MHD_CONTENT_READER_END_WITH_ERROR);
+    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 9, piece, sizeof piece), MHD_CONTENT_READER_END_WITH_ERROR);
     tke_exchange_drop(x);
 }
 
@@ -160,8 +159,7 @@ TEST(answers_of_no_bytes)
     r->end(r);
     assert_int_equal(tke_exchange_answer(x), MHD_YES);
     assert_int_equal(mhd_sent.length, 0);
-    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 0, piece, sizeof piece),
-                     MHD_CONTENT_READER_END_OF_STREAM);
+    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 0, piece, sizeof piece), MHD_CONTENT_READER_END_OF_STREAM);
     tke_exchange_drop(x);
 }
 
@@ -188,8 +186,7 @@ TEST(lengths_go_out)
             assert_int_equal(x->n_sent, 5);
             assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 5, piece, 5), 2);
             assert_memory_equal(piece, "67", 2);
-            assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 7, piece, 5),
-                             MHD_CONTENT_READER_END_OF_STREAM);
+            assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 7, piece, 5), MHD_CONTENT_READER_END_OF_STREAM);
         } else {
             assert_string_equal(mhd_sent.body.data, "1234567");
         }
@@ -210,8 +207,7 @@ TEST(events_go_out)
     assert_true(mhd_sent.length == MHD_SIZE_UNKNOWN);
     assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 0, piece, sizeof piece), 9);
     mhd_sent.suspended = mhd_sent.resumed = false;
-    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 9, piece, sizeof piece),
-                     0); /* nothing yet */
+    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 9, piece, sizeof piece), 0); /* nothing yet */
     assert_true(mhd_sent.suspended);
     assert_true(r->write(r, "data: 2\n\n", 9)); /* into the room of what was sent */
     assert_true(mhd_sent.resumed);
@@ -219,8 +215,7 @@ TEST(events_go_out)
     assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 9, piece, sizeof piece), 9);
     assert_memory_equal(piece, "data: 2\n\n", 9);
     r->end(r);
-    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 18, piece, sizeof piece),
-                     MHD_CONTENT_READER_END_OF_STREAM);
+    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 18, piece, sizeof piece), MHD_CONTENT_READER_END_OF_STREAM);
     tke_exchange_drop(x);
 }
 
@@ -282,8 +277,7 @@ TEST(peers_that_went)
 
 static union MHD_ConnectionInfo its_info;
 
-static const union MHD_ConnectionInfo *info_of(struct MHD_Connection *c,
-                                               enum MHD_ConnectionInfoType what, ...)
+static const union MHD_ConnectionInfo *info_of(struct MHD_Connection *c, enum MHD_ConnectionInfoType what, ...)
 {
     (void)c;
     assert_int_equal(what, MHD_CONNECTION_INFO_CONNECTION_FD);

@@ -38,8 +38,7 @@ static connection both[2], *now = both; /* the one that the functions below are 
 
 /* ---- the library ---- */
 
-static const union MHD_ConnectionInfo *fake_info(struct MHD_Connection *c,
-                                                 enum MHD_ConnectionInfoType what, ...)
+static const union MHD_ConnectionInfo *fake_info(struct MHD_Connection *c, enum MHD_ConnectionInfoType what, ...)
 {
     connection *of = (connection *)(void *)c;
     if (what == MHD_CONNECTION_INFO_CONNECTION_FD)
@@ -48,8 +47,7 @@ static const union MHD_ConnectionInfo *fake_info(struct MHD_Connection *c,
     return &of->context;
 }
 
-static int fake_values(struct MHD_Connection *c, enum MHD_ValueKind kind, MHD_KeyValueIterator take,
-                       void *cls)
+static int fake_values(struct MHD_Connection *c, enum MHD_ValueKind kind, MHD_KeyValueIterator take, void *cls)
 {
     (void)c;
     assert_int_equal(kind, MHD_HEADER_KIND);
@@ -112,8 +110,8 @@ static int setup(void **state)
     tester = pthread_self();
     clock_here = *tkc_clock_real();
     clock_here.now_ms = time_ms;
-    engine = tinkc_engine_new(
-        &(tinkc_engine_options){ .threads = 1, .settings = settings, .clock = &clock_here }, &err);
+    engine =
+        tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings, .clock = &clock_here }, &err);
     assert_ok(err);
     gate_put(tke_engine_service(engine)->device);
     assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
@@ -149,9 +147,7 @@ static void begin(const char *uri, const char *(*headers)[2], size_t n)
     int pair[2];
     char text[2000];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    *now = (connection){
-        .fd = { .connect_fd = pair[0] }, .client = pair[1], .headers = headers, .n_headers = n
-    };
+    *now = (connection){ .fd = { .connect_fd = pair[0] }, .client = pair[1], .headers = headers, .n_headers = n };
     mhd_begin(&now->sent);
     logged[0] = '\0';
     tke_peer_notify(&http, handle(), &now->socket_context, MHD_CONNECTION_NOTIFY_STARTED);
@@ -164,8 +160,7 @@ static void begin(const char *uri, const char *(*headers)[2], size_t n)
 /* A piece of it; NULL: its head, or its end. */
 static enum MHD_Result piece(const char *method, const char *data, size_t size)
 {
-    enum MHD_Result ok =
-        tke_request_handle(&http, handle(), "", method, "HTTP/1.1", data, &size, &now->exchange);
+    enum MHD_Result ok = tke_request_handle(&http, handle(), "", method, "HTTP/1.1", data, &size, &now->exchange);
     assert_int_equal(size, 0);
     return ok;
 }
@@ -179,9 +174,8 @@ static void take_answer(const char *method)
     if (!now->sent.queued)
         assert_int_equal(piece(method, NULL, 0), MHD_YES);
     assert_true(now->sent.queued);
-    for (ssize_t n = 0;
-         now->sent.reader && (n = now->sent.reader(now->sent.reader_user, now->sent.body.len, block,
-                                                   sizeof block)) >= 0;)
+    for (ssize_t n = 0; now->sent.reader &&
+                        (n = now->sent.reader(now->sent.reader_user, now->sent.body.len, block, sizeof block)) >= 0;)
         if (n > 0)
             assert_true(tkc_buf_add(&now->sent.body, block, (size_t)n, &err));
         else /* nothing yet */
@@ -233,18 +227,17 @@ static void forget(void)
     mhd_end(&now->sent);
 }
 
-#define HOST                                                                                       \
-    {                                                                                              \
-        "Host", "localhost"                                                                        \
+#define HOST                                                                                                           \
+    {                                                                                                                  \
+        "Host", "localhost"                                                                                            \
     }
-#define JSON                                                                                       \
-    {                                                                                              \
-        "Content-Type", "application/json"                                                         \
+#define JSON                                                                                                           \
+    {                                                                                                                  \
+        "Content-Type", "application/json"                                                                             \
     }
 
 /* A request with a whole body and some headers; the answer is in `now`. */
-static void ask(const char *method, const char *uri, const char *(*headers)[2], size_t n,
-                const char *body)
+static void ask(const char *method, const char *uri, const char *(*headers)[2], size_t n, const char *body)
 {
     begin(uri, headers, n);
     assert_int_equal(piece(method, NULL, 0), MHD_YES);
@@ -303,8 +296,7 @@ TEST(each_request_has_its_status_and_type)
            "{\"detail\":\"'evil' is not a name of this server; --allow-host allows "
            "it\",\"code\":\"host_not_allowed\"}");
     ask("GET", "/api/v1/healthz", N(none), NULL);
-    expect(400, CLOSED,
-           "{\"detail\":\"A request must have exactly one Host header\",\"code\":\"bad_request\"}");
+    expect(400, CLOSED, "{\"detail\":\"A request must have exactly one Host header\",\"code\":\"bad_request\"}");
     ask("GET", "/api/v1/healthz", N(two), NULL);
     expect(400, CLOSED, NULL);
     http.stopping = true;
@@ -377,18 +369,15 @@ TEST(metrics_are_served_where_they_are_enabled)
     char names[2000] = "";
     for (const char *at = now->sent.body.data; (at = strstr(at, "\n# TYPE tinkc_"));) {
         at += sizeof "\n# TYPE tinkc_" - 1;
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%.*s\n",
-                 (int)strcspn(at, "\n"), at);
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%.*s\n", (int)strcspn(at, "\n"), at);
     }
-    assert_string_equal(
-        names,
-        "requests_total counter\ntrained_tokens_total counter\nsampled_tokens_total counter\n"
-        "prefilled_tokens_total counter\nsample_steps_total counter\nworker_waits_total "
-        "counter\nbase_models gauge\nsessions gauge\nruns gauge\nruns_in_memory gauge\n"
-        "queued_training_requests gauge\nsamples_in_flight gauge\nopen_polls gauge\n"
-        "adapter_bytes gauge\nsnapshot_bytes gauge\nresult_bytes gauge\nqueued_bytes gauge\n"
-        "request_bytes gauge\nexchanges gauge\nconnections gauge\nmemory_bytes gauge\n"
-        "body_bytes gauge\n");
+    assert_string_equal(names, "requests_total counter\ntrained_tokens_total counter\nsampled_tokens_total counter\n"
+                               "prefilled_tokens_total counter\nsample_steps_total counter\nworker_waits_total "
+                               "counter\nbase_models gauge\nsessions gauge\nruns gauge\nruns_in_memory gauge\n"
+                               "queued_training_requests gauge\nsamples_in_flight gauge\nopen_polls gauge\n"
+                               "adapter_bytes gauge\nsnapshot_bytes gauge\nresult_bytes gauge\nqueued_bytes gauge\n"
+                               "request_bytes gauge\nexchanges gauge\nconnections gauge\nmemory_bytes gauge\n"
+                               "body_bytes gauge\n");
     /* The parts of the memory add up to all of it. */
     static const char part[] = "\ntinkc_memory_bytes{part=\"";
     uint64_t sum = 0, resident = 0, files = 0, other = 0;
@@ -453,12 +442,10 @@ TEST(a_key_or_a_bearer_token_lets_in)
     ask("GET", "/api/v1/none", N(plain), NULL);
     expect(404, TYPE, NULL);
     static const char *const public[] = { "/api/v1/readyz", "/readyz", "/health" };
-    static const char *const private[] = { "/api/v1/status",
-                                           "/status",
-                                           "/metrics",
-                                           "/api/v1/status?a=b",
-                                           "/api/v1/cancel_future",
-                                           "/api/v1/retrieve_futures" };
+    static const char *const private[] = {
+        "/api/v1/status",          "/status", "/metrics", "/api/v1/status?a=b", "/api/v1/cancel_future",
+        "/api/v1/retrieve_futures"
+    };
     for (size_t i = 0; i < sizeof public / sizeof *public; i++) {
         ask("GET", public[i], N(plain), NULL);
         expect(200, TYPE, OK);
@@ -491,9 +478,8 @@ TEST(a_key_or_a_bearer_token_lets_in)
     set_keys(NULL);
     /* The form of a refusal is that of the path, and only where it is served. */
     static const char *evil[][2] = { { "Host", "evil" } };
-    static const char here[] =
-        "{\"detail\":\"'evil' is not a name of this server; --allow-host allows it\","
-        "\"code\":\"host_not_allowed\"}";
+    static const char here[] = "{\"detail\":\"'evil' is not a name of this server; --allow-host allows it\","
+                               "\"code\":\"host_not_allowed\"}";
     ask("GET", "/v1/models", N(evil), NULL);
     expect(403, CLOSED, here);
     http.openai = true;
@@ -518,8 +504,7 @@ TEST(a_head_of_a_hundred_lines_is_refused)
     ask("GET", "/api/v1/healthz", list, 100, NULL);
     expect(200, TYPE, OK);
     ask("GET", "/api/v1/healthz", list, 101, NULL);
-    expect(431, CLOSED,
-           "{\"detail\":\"There are too many headers\",\"code\":\"too_many_headers\"}");
+    expect(431, CLOSED, "{\"detail\":\"There are too many headers\",\"code\":\"too_many_headers\"}");
     static const char *empty[][2] = { { "Host", "localhost" }, { "X-Other", NULL } };
     ask("GET", "/api/v1/healthz", N(empty), NULL); /* a header without a value */
     expect(200, TYPE, OK);
@@ -613,9 +598,7 @@ TEST(a_body_in_pieces_is_bounded)
         take_answer("POST");
         end();
         expect(over ? 413 : 422, TYPE,
-               over
-                   ? "{\"detail\":\"The body is larger than 2097152 bytes\",\"code\":\"too_large\"}"
-                   : NULL);
+               over ? "{\"detail\":\"The body is larger than 2097152 bytes\",\"code\":\"too_large\"}" : NULL);
     }
     /* Of a pass that is too large the first 4096 bytes are kept: they have its number. */
     const char *pass[][2] = { HOST, JSON, { "Content-Length", "2097153" } };
@@ -646,8 +629,7 @@ TEST(a_body_in_pieces_is_bounded)
     assert_int_equal(piece("POST", NULL, 0), MHD_YES);
     take_answer("POST");
     end();
-    expect(503, TYPE,
-           "{\"detail\":\"Too many large requests at once; try again\",\"code\":\"busy\"}");
+    expect(503, TYPE, "{\"detail\":\"Too many large requests at once; try again\",\"code\":\"busy\"}");
     begin("/api/v1/telemetry", N(headers));
     assert_int_equal(piece("POST", NULL, 0), MHD_YES);
     atomic_fetch_add(&http.body_bytes, 5 * MAX_BODY);
@@ -714,9 +696,7 @@ TEST(a_connection_has_the_state_of_its_request)
     assert_int_equal(peer->state, TKE_PEER_HEAD);
     assert_false(peer->first);
     end();
-    expect(
-        404, TYPE,
-        "{\"detail\":\"No request with the id 'x' was ever made\",\"code\":\"unknown_request\"}");
+    expect(404, TYPE, "{\"detail\":\"No request with the id 'x' was ever made\",\"code\":\"unknown_request\"}");
 }
 
 /* Links begin with a name that is known to be ours; on a path there is only this machine. */
@@ -757,8 +737,7 @@ static bool is_delivered(const char *id)
 
 static const char *start_sample(void)
 {
-    return hold(json_field(service_json(tinkc_engine_transport(engine), 200, "POST",
-                                        "/api/v1/asample", "%s",
+    return hold(json_field(service_json(tinkc_engine_transport(engine), 200, "POST", "/api/v1/asample", "%s",
                                         "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{"
                                         "\"type\":\"encoded_text\",\"tokens\":[1,2]}]},"
                                         "\"num_samples\":1,\"sampling_params\":{"
@@ -853,9 +832,8 @@ static void look_inside(void)
     was_inside = ((tke_exchange *)now->exchange)->inside;
 }
 
-static const char stream[] =
-    "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":"
-    "[1,2]}]},\"num_samples\":1,\"sampling_params\":{\"max_tokens\":2,\"stop\":[]}}";
+static const char stream[] = "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":"
+                             "[1,2]}]},\"num_samples\":1,\"sampling_params\":{\"max_tokens\":2,\"stop\":[]}}";
 
 /* The server begins to stop after a request was let in, and does not see it in its list: a poll is
  * cancelled, other requests are only when there is no time left. */
@@ -918,8 +896,7 @@ static struct {
 static void note(const char *what)
 {
     size_t n = strlen(seen.text);
-    snprintf(seen.text + n, sizeof seen.text - n, "%s%s%s", n ? " " : "", what,
-             http.cutting ? "!" : "");
+    snprintf(seen.text + n, sizeof seen.text - n, "%s%s%s", n ? " " : "", what, http.cutting ? "!" : "");
 }
 
 static void noted_resume(struct MHD_Connection *c)

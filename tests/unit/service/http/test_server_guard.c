@@ -26,8 +26,8 @@ static tinkc_engine *open_engine(const tinkc_clock *clock)
 {
     tinkc_error err = { 0 };
     static const char *const settings[] = { "jwt_auth", "true", NULL };
-    tinkc_engine *e = tinkc_engine_new(
-        &(tinkc_engine_options){ .threads = 1, .settings = settings, .clock = clock }, &err);
+    tinkc_engine *e =
+        tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings, .clock = clock }, &err);
     assert_ok(err);
     assert_true(tinkc_engine_add_model(e, "tiny", folder, &err));
     return e;
@@ -86,8 +86,7 @@ static const char *ask_bytes(const tinkc_server *server, const char *bytes, size
         sent += (size_t)more;
     }
     said[0] = '\0';
-    for (ssize_t got;
-         n + 1 < sizeof said && (got = recv(fd, said + n, sizeof said - 1 - n, 0)) > 0;) {
+    for (ssize_t got; n + 1 < sizeof said && (got = recv(fd, said + n, sizeof said - 1 - n, 0)) > 0;) {
         n += (size_t)got;
         said[n] = '\0';
         const char *end = strstr(said, "\r\n\r\n"), *length = strstr(said, "Content-Length: ");
@@ -103,8 +102,7 @@ static const char *ask(const tinkc_server *server, const char *text)
     return ask_bytes(server, text, strlen(text));
 }
 
-static void expect(const tinkc_server *server, const char *head, const char *status,
-                   const char *text)
+static void expect(const tinkc_server *server, const char *head, const char *status, const char *text)
 {
     char request[2000], line[32];
     snprintf(request, sizeof request, "%s\r\n\r\n", head);
@@ -147,8 +145,7 @@ TEST(long_queries_are_answered)
             fail_msg("%d names: %s", n, said);
     }
     for (int i = 0; i < 50; i++) { /* cookies take the same way */
-        char *at = request +
-                   sprintf(request, "GET /api/v1/healthz HTTP/1.1\r\nHost: localhost\r\nCookie: ");
+        char *at = request + sprintf(request, "GET /api/v1/healthz HTTP/1.1\r\nHost: localhost\r\nCookie: ");
         for (int k = 0; k < 5000; k++)
             at += sprintf(at, "a=b; ");
         sprintf(at, "\r\n\r\n");
@@ -211,25 +208,16 @@ TEST(requests_of_other_pages_are_refused)
         { SESSION "Content-Type: text/plain" BODY, "415", "unsupported_type" },
         { SESSION "Content-Type: application/x-www-form-urlencoded" BODY, "415", "unsupported" },
         { SESSION "X-Nothing: said" BODY, "415", "unsupported_type" },
-        { SESSION "Origin: http://localhost:8000\r\nContent-Type: application/json" BODY, "200",
-          "session_id" },
-        { SESSION "Origin: https://app.example\r\nContent-Type: application/json" BODY, "200",
-          "session_id" },
-        { SESSION "Origin: https://evil.example\r\nContent-Type: application/json" BODY, "403",
-          "origin_not_allowed" },
-        { SESSION "Origin: http://localhost:3000\r\nContent-Type: application/json" BODY, "403",
-          "origin_not_allowed" },
+        { SESSION "Origin: http://localhost:8000\r\nContent-Type: application/json" BODY, "200", "session_id" },
+        { SESSION "Origin: https://app.example\r\nContent-Type: application/json" BODY, "200", "session_id" },
+        { SESSION "Origin: https://evil.example\r\nContent-Type: application/json" BODY, "403", "origin_not_allowed" },
+        { SESSION "Origin: http://localhost:3000\r\nContent-Type: application/json" BODY, "403", "origin_not_allowed" },
         { SESSION "Origin: null\r\nContent-Type: application/json" BODY, "403", "origin_not" },
-        { SESSION "Sec-Fetch-Site: cross-site\r\nContent-Type: application/json" BODY, "403",
-          "origin_not_allowed" },
-        { SESSION "Sec-Fetch-Site: same-site\r\nContent-Type: application/json" BODY, "403",
-          "origin_not_allowed" },
-        { SESSION "Sec-Fetch-Site: same-origin\r\nContent-Type: application/json" BODY, "200",
-          "session_id" },
-        { HEALTH "localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n\r\n",
-          "403", "origin_not" },
-        { HEALTH "localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n\r\n",
-          "200", "ok" },
+        { SESSION "Sec-Fetch-Site: cross-site\r\nContent-Type: application/json" BODY, "403", "origin_not_allowed" },
+        { SESSION "Sec-Fetch-Site: same-site\r\nContent-Type: application/json" BODY, "403", "origin_not_allowed" },
+        { SESSION "Sec-Fetch-Site: same-origin\r\nContent-Type: application/json" BODY, "200", "session_id" },
+        { HEALTH "localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n\r\n", "403", "origin_not" },
+        { HEALTH "localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n\r\n", "200", "ok" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char line[32];
@@ -246,10 +234,9 @@ TEST(links_do_not_echo_host)
 {
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    service_wait(
-        t, hold(json_field(service_json(t, 200, "POST", "/api/v1/save_weights",
-                                        "{\"model_id\":\"%s\",\"path\":\"a\",\"seq_id\":1}", model),
-                           "request_id")));
+    service_wait(t, hold(json_field(service_json(t, 200, "POST", "/api/v1/save_weights",
+                                                 "{\"model_id\":\"%s\",\"path\":\"a\",\"seq_id\":1}", model),
+                                    "request_id")));
     tinkc_server *server = serve(NULL);
     char head[400];
     snprintf(head, sizeof head,
@@ -257,8 +244,7 @@ TEST(links_do_not_echo_host)
              "localhost:1\r\n\r\n",
              model);
     assert_non_null(strstr(ask(server, head), "Location: http://localhost:1/api/v1/archives/"));
-    snprintf(head, sizeof head,
-             "GET /api/v1/training_runs/%s/checkpoints/weights/a/archive HTTP/1.0\r\n\r\n", model);
+    snprintf(head, sizeof head, "GET /api/v1/training_runs/%s/checkpoints/weights/a/archive HTTP/1.0\r\n\r\n", model);
     assert_non_null(strstr(ask(server, head), "Location: http://127.0.0.1:"));
     tinkc_server_free(server);
 }
@@ -266,8 +252,7 @@ TEST(links_do_not_echo_host)
 static void post(const tinkc_server *server, const char *key, const char *path, const char *status)
 {
     char head[600];
-    snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nHost: h\r\nX-API-Key: %s\r\nContent-Length: 0",
-             path, key);
+    snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nHost: h\r\nX-API-Key: %s\r\nContent-Length: 0", path, key);
     expect(server, head, status, "");
 }
 
@@ -278,11 +263,8 @@ TEST(links_end_with_their_right)
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
     tinkc_error err = { 0 };
     tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){
-            .api_key = "tml-one", .base_url = tinkc_server_url(server), .proxy = "" },
-        &err);
-    tinkc_trainer *trainer =
-        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
+        &(tinkc_client_options){ .api_key = "tml-one", .base_url = tinkc_server_url(server), .proxy = "" }, &err);
+    tinkc_trainer *trainer = tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
     tinkc_future *saved = tinkc_trainer_save(trainer, "shared", NULL, &err);
     const char *path = hold(tinkc_future_path(saved, PATIENCE_MS, &err));
     assert_ok(err);
@@ -296,8 +278,7 @@ TEST(links_end_with_their_right)
              run);
     const char *location = strstr(ask(server, at), "/api/v1/archives/");
     assert_non_null(location);
-    snprintf(link, sizeof link, "GET %.*s HTTP/1.1\r\nHost: h", (int)strcspn(location, "\r"),
-             location);
+    snprintf(link, sizeof link, "GET %.*s HTTP/1.1\r\nHost: h", (int)strcspn(location, "\r"), location);
     expect(server, link, "200", "");
     snprintf(at, sizeof at,
              "DELETE /api/v1/training_runs/%s/checkpoints/weights/shared/publish HTTP/1.1\r\nHost: "
@@ -327,11 +308,8 @@ TEST(links_end_with_their_key)
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = all });
     tinkc_error err = { 0 };
     tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){
-            .api_key = "tml-one", .base_url = tinkc_server_url(server), .proxy = "" },
-        &err);
-    tinkc_trainer *trainer =
-        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
+        &(tinkc_client_options){ .api_key = "tml-one", .base_url = tinkc_server_url(server), .proxy = "" }, &err);
+    tinkc_trainer *trainer = tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
     tinkc_future *saved = tinkc_trainer_save(trainer, "mine", NULL, &err);
     const char *path = hold(tinkc_future_path(saved, PATIENCE_MS, &err));
     assert_ok(err);
@@ -342,8 +320,7 @@ TEST(links_end_with_their_key)
              (int)(strstr(path, "/weights/") - path - 9), path + 9);
     const char *location = strstr(ask(server, at), "/api/v1/archives/");
     assert_non_null(location);
-    snprintf(link, sizeof link, "GET %.*s HTTP/1.1\r\nHost: h", (int)strcspn(location, "\r"),
-             location);
+    snprintf(link, sizeof link, "GET %.*s HTTP/1.1\r\nHost: h", (int)strcspn(location, "\r"), location);
     expect(server, link, "200", "");
     assert_true(tinkc_server_set_keys(server, both, &err)); /* another's end is not its own */
     expect(server, link, "200", "");
@@ -378,12 +355,11 @@ TEST(sampling_ends_with_its_right)
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
     const char *url = tinkc_server_url(server);
     tinkc_error err = { 0 };
-    tinkc_client *one = tinkc_client_new(
-        &(tinkc_client_options){ .api_key = "tml-one", .base_url = url, .proxy = "" }, &err);
-    tinkc_client *two = tinkc_client_new(
-        &(tinkc_client_options){ .api_key = "tml-two", .base_url = url, .proxy = "" }, &err);
-    tinkc_trainer *trainer =
-        tinkc_trainer_new(one, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
+    tinkc_client *one =
+        tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-one", .base_url = url, .proxy = "" }, &err);
+    tinkc_client *two =
+        tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-two", .base_url = url, .proxy = "" }, &err);
+    tinkc_trainer *trainer = tinkc_trainer_new(one, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
     tinkc_future *saved = tinkc_trainer_save_for_sampler(trainer, "open", NULL, &err);
     const char *path = hold(tinkc_future_path(saved, PATIENCE_MS, &err));
     assert_ok(err);
@@ -391,10 +367,8 @@ TEST(sampling_ends_with_its_right)
     snprintf(at, sizeof at, "/api/v1/training_runs/%.*s/checkpoints/sampler_weights/open/publish",
              (int)(strstr(path, "/sampler_weights/") - path - 9), path + 9);
     post(server, "tml-one", at, "200");
-    tinkc_sampler *theirs =
-        tinkc_sampler_new(two, &(tinkc_sampler_options){ .model_path = path }, &err);
-    tinkc_sampler *own =
-        tinkc_sampler_new(one, &(tinkc_sampler_options){ .model_path = path }, &err);
+    tinkc_sampler *theirs = tinkc_sampler_new(two, &(tinkc_sampler_options){ .model_path = path }, &err);
+    tinkc_sampler *own = tinkc_sampler_new(one, &(tinkc_sampler_options){ .model_path = path }, &err);
     assert_ok(err);
     assert_null(sample_once(theirs));
     delete_path(server, "tml-one", at);
@@ -450,7 +424,7 @@ TEST(ambiguous_heads_are_refused)
 TEST(lines_end_with_cr_lf)
 {
     tinkc_server *server = serve(NULL);
-#define LINE "GET /api/v1/healthz HTTP/1.1"
+#define LINE       "GET /api/v1/healthz HTTP/1.1"
 #define TEXT(text) text, sizeof text - 1
     static const struct {
         const char *name, *bytes;
@@ -470,8 +444,7 @@ TEST(lines_end_with_cr_lf)
         { "NUL in the last value", TEXT(LINE "\r\nHost: localhost\r\nX-A: a\0b\r\n\r\n"), false },
         { "two in the last value", TEXT(LINE "\r\nHost: localhost\r\nX-A: a\0\0b\r\n\r\n"), false },
         { "NUL in a name", TEXT(LINE "\r\nHost: localhost\r\nX\0A: a\r\n\r\n"), false },
-        { "NUL in the path",
-          TEXT("GET /api/v1/healthz\0x HTTP/1.1\r\nHost: localhost\r\n\r\n"), false },
+        { "NUL in the path", TEXT("GET /api/v1/healthz\0x HTTP/1.1\r\nHost: localhost\r\n\r\n"), false },
         { "a continued line", TEXT(LINE "\r\nHost: localhost\r\nX-A: a\r\n b\r\n\r\n"), false },
     };
 #undef TEXT
@@ -496,8 +469,8 @@ TEST(lines_end_with_cr_lf)
 TEST(what_follows_an_unclear_length_is_no_request)
 {
     tinkc_server *server = serve(NULL);
-#define POST "POST /api/v1/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-#define LENGTH "Content-Length: "
+#define POST    "POST /api/v1/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+#define LENGTH  "Content-Length: "
 #define CHUNKED "Transfer-Encoding: chunked\r\n"
     static const char *const heads[] = {
         POST LENGTH "-1\r\n\r\n",
@@ -557,7 +530,7 @@ TEST(what_follows_chunks_is_no_request)
 {
     tinkc_server *server = serve(NULL);
 #define CHUNKED "Host: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-#define NEXT "GET /api/v1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+#define NEXT    "GET /api/v1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     static const char *const framed[] = {
         "POST /api/v1/telemetry HTTP/1.1\r\n" CHUNKED "2\r\n{}\r\n0\r\n\r\n" NEXT,
         "POST /api/v1/telemetry HTTP/1.1\r\n" CHUNKED "2\n{}\n0\n\n" NEXT,
@@ -588,8 +561,7 @@ TEST(what_follows_too_many_headers_is_no_request)
     size_t n = strlen(request);
     for (int i = 0; i < 300; i++)
         n += (size_t)snprintf(request + n, sizeof request - n, "A: b\r\n");
-    snprintf(request + n, sizeof request - n,
-             "Transfer-Encoding: chunked\r\n\r\n0\n\n" HEALTH "localhost\r\n\r\n");
+    snprintf(request + n, sizeof request - n, "Transfer-Encoding: chunked\r\n\r\n0\n\n" HEALTH "localhost\r\n\r\n");
     int fd = dial(server);
     send(fd, request, strlen(request), MSG_NOSIGNAL);
     assert_true(recv(fd, said, sizeof said - 1, MSG_WAITALL) > 0);
@@ -631,17 +603,12 @@ TEST(unknown_paths_need_no_key)
     expect(server, "GET /api/v2/nothing HTTP/1.1\r\nHost: h", "404", "unknown_endpoint");
     expect(server, "GET /api/v1/sessions HTTP/1.1\r\nHost: h", "401", "unauthorized");
     expect(server, "GET /v1/models HTTP/1.1\r\nHost: h", "401", "authentication_error");
-    expect(server, "GET /oai/api/v1/models/nano HTTP/1.1\r\nHost: h", "401",
-           "authentication_error");
+    expect(server, "GET /oai/api/v1/models/nano HTTP/1.1\r\nHost: h", "401", "authentication_error");
     expect(server, "GET /v1/nothing HTTP/1.1\r\nHost: h", "404", "unknown_endpoint");
     expect(server, "GET /oai/api/v1/modelsx HTTP/1.1\r\nHost: h", "404", "unknown_endpoint");
-    expect(server, "GET /oai/api/v1/models HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer tml-one",
-           "200", "\"tiny\"");
-    expect(server,
-           "GET /oai/api/v1/models/%zz HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer tml-one", "400",
-           "percent");
-    expect(server, "GET /v1/models/tiny HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer tml-one",
-           "200", "\"tiny\"");
+    expect(server, "GET /oai/api/v1/models HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer tml-one", "200", "\"tiny\"");
+    expect(server, "GET /oai/api/v1/models/%zz HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer tml-one", "400", "percent");
+    expect(server, "GET /v1/models/tiny HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer tml-one", "200", "\"tiny\"");
     expect(server, "HEAD /api/v1/healthz HTTP/1.1\r\nHost: h\r\nConnection: close", "200", "");
     tinkc_server_free(server);
 }
@@ -697,8 +664,8 @@ TEST(a_full_server_closes_the_longest_idle)
         close(fds[i]);
     tinkc_server_free(server);
     /* One address has no more than its share. */
-    server = serve(&(tinkc_serve_options){
-        .max_connections = 100, .max_per_address = 3, .head_timeout_ms = 10 * PATIENCE_MS });
+    server = serve(
+        &(tinkc_serve_options){ .max_connections = 100, .max_per_address = 3, .head_timeout_ms = 10 * PATIENCE_MS });
     for (int i = 0; i < MOST; i++)
         fds[i] = dial(server);
     wait_until(count_open(fds, MOST) <= 3);
@@ -717,8 +684,8 @@ TEST(descriptors_for_files)
     few = before;
     few.rlim_cur = 64;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
-    tinkc_server *server = serve(
-        &(tinkc_serve_options){ .max_per_address = 1000, .head_timeout_ms = 10 * PATIENCE_MS });
+    tinkc_server *server =
+        serve(&(tinkc_serve_options){ .max_per_address = 1000, .head_timeout_ms = 10 * PATIENCE_MS });
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     int fds[60];
     for (int i = 0; i < 60; i++)
@@ -802,10 +769,9 @@ TEST(work_in_flight_counts_towards_quotas)
     tinkc_error err = { 0 };
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
     const char *url = tinkc_server_url(server);
-    tinkc_client *client = tinkc_client_new(
-        &(tinkc_client_options){ .api_key = "tml-tok", .base_url = url, .proxy = "" }, &err);
-    tinkc_sampler *sampler =
-        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "tiny" }, &err);
+    tinkc_client *client =
+        tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-tok", .base_url = url, .proxy = "" }, &err);
+    tinkc_sampler *sampler = tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "tiny" }, &err);
     assert_ok(err);
     tinkc_sampling how = TINKC_SAMPLING_INIT;
     tinkc_future *all[N];
@@ -822,10 +788,8 @@ TEST(work_in_flight_counts_towards_quotas)
     assert_true(used >= TOKENS && used < TOKENS + EACH + 2);
     tinkc_sampler_free(sampler);
     tinkc_client_free(client);
-    client = tinkc_client_new(
-        &(tinkc_client_options){ .api_key = "tml-sto", .base_url = url, .proxy = "" }, &err);
-    tinkc_trainer *trainer =
-        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
+    client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-sto", .base_url = url, .proxy = "" }, &err);
+    tinkc_trainer *trainer = tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
     assert_ok(err);
     for (size_t i = 0; i < N; i++) {
         char name[16];
@@ -852,13 +816,12 @@ TEST(each_key_has_its_quota)
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
     tinkc_engine *timeless = open_engine(tinkc_mock_clock(mock));
     static const char *const keys[] = { "tml-few requests=3 storage=1", "tml-many tokens=5", NULL };
-    static const char *const bad[] = { "tml-x requests=0", "tml-x email=", "tml-x email=ada",
-                                       "tml-x email=@", "tml-x colour=red" };
+    static const char *const bad[] = { "tml-x requests=0", "tml-x email=", "tml-x email=ada", "tml-x email=@",
+                                       "tml-x colour=red" };
     tinkc_server *server = serve_on(timeless, &(tinkc_serve_options){ .api_keys = keys });
     for (int i = 0; i < 3; i++)
         with_key(server, "tml-few", "200");
-    expect(server, "GET /api/v1/sessions HTTP/1.1\r\nHost: h\r\nX-API-Key: tml-few", "429",
-           "Retry-After");
+    expect(server, "GET /api/v1/sessions HTTP/1.1\r\nHost: h\r\nX-API-Key: tml-few", "429", "Retry-After");
     expect(server, "GET /status HTTP/1.1\r\nHost: h\r\nX-API-Key: tml-few", "200",
            "\"requests_per_minute\":3,\"requests_this_minute\":3");
     tinkc_mock_advance(mock, 60000);
@@ -903,7 +866,7 @@ TEST(a_packed_body_is_bounded_unpacked)
                     packed.len);
     memcpy(request + n, packed.data, packed.len);
     const char *said = ask_bytes(server, request, (size_t)n + packed.len);
-    assert_non_null(strstr(said, "HTTP/1.1 413")); /* this path takes a megabyte, packed or not */
+    assert_non_null(strstr(said, "HTTP/1.1 413"));                /* this path takes a megabyte, packed or not */
     assert_non_null(strstr(said, "1048576 bytes when unpacked")); /* and is stopped there */
     assert_true(tkc_heap_now().resident < before + ((size_t)16 << 20));
     expect(server,
@@ -933,8 +896,7 @@ static bool in_a_core_dump(const char *text, size_t len)
             continue;
         unsigned char *copy = malloc(to - from);
         size_t n = fseek(memory, (long)from, SEEK_SET) == 0 ? fread(copy, 1, to - from, memory) : 0;
-        for (const unsigned char *p = copy;
-             n >= len && (p = memmem(p, n - (size_t)(p - copy), text, len)); p++)
+        for (const unsigned char *p = copy; n >= len && (p = memmem(p, n - (size_t)(p - copy), text, len)); p++)
             if ((uintptr_t)text != from + (uintptr_t)(p - copy))
                 found = true;
         explicit_bzero(copy, to - from);
@@ -958,8 +920,7 @@ TEST(keys_are_in_no_core_dump)
     const char *keys[] = { key, NULL };
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
     int fd = dial(server);
-    int n = snprintf(request, 1024,
-                     "GET /api/v1/sessions HTTP/1.1\r\nHost: h\r\nX-API-Key: %s\r\n\r\n", key);
+    int n = snprintf(request, 1024, "GET /api/v1/sessions HTTP/1.1\r\nHost: h\r\nX-API-Key: %s\r\n\r\n", key);
     assert_int_equal(send(fd, request, (size_t)n, MSG_NOSIGNAL), n);
     assert_true(recv(fd, said, 1024, 0) > 0);
     assert_non_null(strstr(said, "200 OK"));

@@ -63,8 +63,7 @@ static tkc_buf talk(int fd, const char *head, const void *body, size_t len)
     return raw_talk(fd, "localhost", head, body, len);
 }
 
-static void expect(const tinkc_server *server, const char *head, const char *body,
-                   const char *status, const char *text)
+static void expect(const tinkc_server *server, const char *head, const char *body, const char *status, const char *text)
 {
     int fd = dial(server);
     tkc_buf got = talk(fd, head, body, strlen(body));
@@ -92,9 +91,7 @@ TEST(refused_tokens_say_so)
         snprintf(text, sizeof text, "%s%s", head, rows[i].key);
         tkc_buf got = talk(fd, text, "{}", 2);
         assert_non_null(strstr(got.data, "HTTP/1.1 401"));
-        assert_int_equal(strstr(got.data, "WWW-Authenticate: Bearer error=\"invalid_token\"") !=
-                             NULL,
-                         rows[i].token);
+        assert_int_equal(strstr(got.data, "WWW-Authenticate: Bearer error=\"invalid_token\"") != NULL, rows[i].token);
         tkc_buf_free(&got);
         close(fd);
     }
@@ -107,16 +104,12 @@ TEST(health_and_keys)
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys, .metrics = true });
     expect(server, "GET /api/v1/healthz HTTP/1.1", "", "200", "\"ok\"");
     expect(server, "POST /api/v1/create_session HTTP/1.1", "{}", "401", "Invalid API key");
-    expect(server, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-on", "{}", "401",
-           "Invalid API key");
-    expect(server, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-one",
-           "{\"tags\":[],\"sdk_version\":\"x\"}", "200", "session_id");
-    expect(server, "GET /metrics HTTP/1.1\r\nX-API-Key: tml-one", "", "200",
-           "tinkc_requests_total");
-    expect(server, "GET /api/v1/nothing HTTP/1.1\r\nX-API-Key: tml-two", "", "404",
-           "unknown_endpoint");
-    expect(server, "PUT /api/v1/asample HTTP/1.1\r\nX-API-Key: tml-two", "", "405",
-           "method_not_allowed");
+    expect(server, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-on", "{}", "401", "Invalid API key");
+    expect(server, "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: tml-one", "{\"tags\":[],\"sdk_version\":\"x\"}",
+           "200", "session_id");
+    expect(server, "GET /metrics HTTP/1.1\r\nX-API-Key: tml-one", "", "200", "tinkc_requests_total");
+    expect(server, "GET /api/v1/nothing HTTP/1.1\r\nX-API-Key: tml-two", "", "404", "unknown_endpoint");
+    expect(server, "PUT /api/v1/asample HTTP/1.1\r\nX-API-Key: tml-two", "", "405", "method_not_allowed");
     tinkc_server_free(server);
 }
 
@@ -139,8 +132,7 @@ TEST(owners_are_apart)
     const char *request = hold(json_field(got.data, "request_id"));
     tkc_buf_free(&got);
     close(fd);
-    expect(server, "POST /api/v1/create_model HTTP/1.1\r\nX-API-Key: tml-two", body, "403",
-           "Invalid session_id");
+    expect(server, "POST /api/v1/create_model HTTP/1.1\r\nX-API-Key: tml-two", body, "403", "Invalid session_id");
     snprintf(body, sizeof body, "{\"model_id\":\"%s\"}", model);
     expect(server, "POST /api/v1/get_info HTTP/1.1\r\nX-API-Key: tml-two", body, "403",
            "You do not have access to this model");
@@ -148,8 +140,7 @@ TEST(owners_are_apart)
     snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", request);
     expect(server, "POST /api/v1/retrieve_future HTTP/1.1\r\nX-API-Key: tml-two", body, "403",
            "You do not have access");
-    snprintf(head, sizeof head, "GET /api/v1/training_runs/%s HTTP/1.1\r\nX-API-Key: tml-two",
-             model);
+    snprintf(head, sizeof head, "GET /api/v1/training_runs/%s HTTP/1.1\r\nX-API-Key: tml-two", model);
     expect(server, head, "", "404", "No training run");
     snprintf(head, sizeof head, "GET /api/v1/sessions/%s HTTP/1.1\r\nX-API-Key: tml-two", session);
     expect(server, head, "", "404", "Unknown session");
@@ -157,8 +148,8 @@ TEST(owners_are_apart)
 }
 
 /* A field of the answer to a request with this key. */
-static const char *field_of(const tinkc_server *server, const char *key, const char *path,
-                            const char *body, const char *field)
+static const char *field_of(const tinkc_server *server, const char *key, const char *path, const char *body,
+                            const char *field)
 {
     char head[200];
     snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nX-API-Key: %s", path, key);
@@ -171,8 +162,7 @@ static const char *field_of(const tinkc_server *server, const char *key, const c
 }
 
 /* The id of a finished request's result. */
-static const char *awaited(const tinkc_server *server, const char *key, const char *request,
-                           const char *field)
+static const char *awaited(const tinkc_server *server, const char *key, const char *request, const char *field)
 {
     char body[300];
     snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", request);
@@ -188,41 +178,36 @@ TEST(custom_losses_are_apart)
     const char *sessions[2], *models[2];
     char body[1200];
     for (int i = 0; i < 2; i++) {
-        sessions[i] = field_of(server, keys[i], "/api/v1/create_session",
-                               "{\"tags\":[],\"sdk_version\":\"x\"}", "session_id");
-        snprintf(
-            body, sizeof body,
-            "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"tiny\",\"lora_config\":"
-            "{\"rank\":4}}",
-            sessions[i]);
+        sessions[i] =
+            field_of(server, keys[i], "/api/v1/create_session", "{\"tags\":[],\"sdk_version\":\"x\"}", "session_id");
+        snprintf(body, sizeof body,
+                 "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"tiny\",\"lora_config\":"
+                 "{\"rank\":4}}",
+                 sessions[i]);
         models[i] = field_of(server, keys[i], "/api/v1/create_model", body, "model_id");
     }
-    snprintf(
-        body, sizeof body,
-        "{\"session_id\":\"%s\",\"custom_loss_seq_id\":0,\"name\":\"mine\",\"inputs\":[{\"name\":"
-        "\"logprobs\",\"rank\":1}],\"graph\":{\"format\":1,\"nodes\":[{\"op\":\"placeholder\","
-        "\"name\":\"logprobs\",\"target\":\"logprobs\"},{\"op\":\"call_method\",\"name\":\"l\","
-        "\"target\":\"sum\",\"args\":[{\"ref\":\"logprobs\"}]},{\"op\":\"output\",\"name\":\"o\","
-        "\"target\":\"o\",\"args\":[{\"tuple\":[{\"ref\":\"l\"},{\"dict\":{}}]}]}]}}",
-        sessions[0]);
-    expect(server, "POST /api/v1/create_custom_loss HTTP/1.1\r\nX-API-Key: tml-two", body, "403",
-           "Invalid session_id");
+    snprintf(body, sizeof body,
+             "{\"session_id\":\"%s\",\"custom_loss_seq_id\":0,\"name\":\"mine\",\"inputs\":[{\"name\":"
+             "\"logprobs\",\"rank\":1}],\"graph\":{\"format\":1,\"nodes\":[{\"op\":\"placeholder\","
+             "\"name\":\"logprobs\",\"target\":\"logprobs\"},{\"op\":\"call_method\",\"name\":\"l\","
+             "\"target\":\"sum\",\"args\":[{\"ref\":\"logprobs\"}]},{\"op\":\"output\",\"name\":\"o\","
+             "\"target\":\"o\",\"args\":[{\"tuple\":[{\"ref\":\"l\"},{\"dict\":{}}]}]}]}}",
+             sessions[0]);
+    expect(server, "POST /api/v1/create_custom_loss HTTP/1.1\r\nX-API-Key: tml-two", body, "403", "Invalid session_id");
     const char *request = field_of(server, "tml-one", create, body, "request_id");
     const char *id = awaited(server, "tml-one", request, "loss_id");
     /* it exists now: that it is asked for again gives nothing away */
-    expect(server, "POST /api/v1/create_custom_loss HTTP/1.1\r\nX-API-Key: tml-two", body, "403",
-           "Invalid session_id");
+    expect(server, "POST /api/v1/create_custom_loss HTTP/1.1\r\nX-API-Key: tml-two", body, "403", "Invalid session_id");
     snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", request);
     expect(server, "POST /api/v1/retrieve_future HTTP/1.1\r\nX-API-Key: tml-two", body, "403",
            "You do not have access");
     for (int i = 0; i < 2; i++) {
-        snprintf(
-            body, sizeof body,
-            "{\"model_id\":\"%s\",\"seq_id\":1,\"forward_input\":{\"loss_fn\":\"custom\","
-            "\"loss_fn_config\":{\"loss_id\":\"%s\"},\"data\":[{\"model_input\":{\"chunks\":[{"
-            "\"type\":\"encoded_text\",\"tokens\":[1,5]}]},\"loss_fn_inputs\":{\"target_tokens\":"
-            "{\"data\":[5,9],\"dtype\":\"int64\"}}}]}}",
-            models[i], id);
+        snprintf(body, sizeof body,
+                 "{\"model_id\":\"%s\",\"seq_id\":1,\"forward_input\":{\"loss_fn\":\"custom\","
+                 "\"loss_fn_config\":{\"loss_id\":\"%s\"},\"data\":[{\"model_input\":{\"chunks\":[{"
+                 "\"type\":\"encoded_text\",\"tokens\":[1,5]}]},\"loss_fn_inputs\":{\"target_tokens\":"
+                 "{\"data\":[5,9],\"dtype\":\"int64\"}}}]}}",
+                 models[i], id);
         request = field_of(server, keys[i], "/api/v1/forward", body, "request_id");
         snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", request);
         expect(server,
@@ -259,8 +244,7 @@ TEST(a_body_above_the_limit_is_refused)
     memset(big, ' ', 2000);
     assert_true(tkc_zstd_compress(big, 2000, &packed, &err));
     int fd = dial(server);
-    tkc_buf got = talk(fd, "POST /api/v1/forward_backward HTTP/1.1\r\nContent-Encoding: zstd",
-                       packed.data, packed.len);
+    tkc_buf got = talk(fd, "POST /api/v1/forward_backward HTTP/1.1\r\nContent-Encoding: zstd", packed.data, packed.len);
     assert_non_null(strstr(got.data, "413"));
     tkc_buf_free(&got);
     close(fd);
@@ -373,8 +357,7 @@ TEST(large_bodies_at_once)
 {
     enum { LARGE = 900000 };
     static char body[LARGE];
-    tinkc_server *server =
-        serve(&(tinkc_serve_options){ .max_body_bytes = 1000000, .metrics = true });
+    tinkc_server *server = serve(&(tinkc_serve_options){ .max_body_bytes = 1000000, .metrics = true });
     memset(body, ' ', sizeof body);
     int one = begin_body(server, body, LARGE), two = begin_body(server, body, LARGE);
     wait_for_bodies(server, 2 * (LARGE - 1));
@@ -454,22 +437,19 @@ TEST(heartbeats_in_a_crowd)
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
     const char *sampler = hold(json_field(
-        service_json(
-            t, 200, "POST", "/api/v1/create_sampling_session",
-            "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":\"tiny\"}",
-            session),
+        service_json(t, 200, "POST", "/api/v1/create_sampling_session",
+                     "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"base_model\":\"tiny\"}", session),
         "sampling_session_id"));
     static const char *ids[SAMPLES];
     char beat[200];
     snprintf(beat, sizeof beat, "{\"session_id\":\"%s\"}", session);
     for (int i = 0; i < SAMPLES; i++) {
-        ids[i] = hold(json_field(
-            service_json(t, 200, "POST", "/api/v1/asample",
-                         "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{"
-                         "\"type\":\"encoded_text\",\"tokens\":[%d,5]}]},\"sampling_params\":{"
-                         "\"max_tokens\":16,\"seed\":%d}}",
-                         sampler, i, i % 60 + 1, i),
-            "request_id"));
+        ids[i] = hold(json_field(service_json(t, 200, "POST", "/api/v1/asample",
+                                              "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{"
+                                              "\"type\":\"encoded_text\",\"tokens\":[%d,5]}]},\"sampling_params\":{"
+                                              "\"max_tokens\":16,\"seed\":%d}}",
+                                              sampler, i, i % 60 + 1, i),
+                                 "request_id"));
         if (i % 20)
             continue;
         expect(server, "POST /api/v1/session_heartbeat HTTP/1.1", beat, "200", "heartbeat");
@@ -520,8 +500,8 @@ TEST(a_stream_has_the_tokens_of_the_plain_answer)
              "\"encoded_text\",\"tokens\":[1,2,3]}]},\"sampling_params\":{\"max_tokens\":20,"
              "\"seed\":5,\"stop\":[]}}",
              sampler);
-    const char *plain = service_wait(
-        t, json_field(service_json(t, 200, "POST", "/api/v1/asample", "%s", body), "request_id"));
+    const char *plain =
+        service_wait(t, json_field(service_json(t, 200, "POST", "/api/v1/asample", "%s", body), "request_id"));
     tinkc_server *server = serve(NULL);
     int fd = dial(server);
     tkc_buf got = talk(fd, "POST /api/v1/stream_sample HTTP/1.1", body, strlen(body));
@@ -534,8 +514,8 @@ TEST(a_stream_has_the_tokens_of_the_plain_answer)
     const char *at = local.body.data, *over = got.data;
     for (int i = 0; i < 20; i++) {
         char event[200];
-        snprintf(event, sizeof event, "\"token_id\":%ld,\"index\":%d,\"logprob\":%.*s}",
-                 strtol(tokens, NULL, 10), i, (int)strcspn(logprobs, ",]"), logprobs);
+        snprintf(event, sizeof event, "\"token_id\":%ld,\"index\":%d,\"logprob\":%.*s}", strtol(tokens, NULL, 10), i,
+                 (int)strcspn(logprobs, ",]"), logprobs);
         at = strstr(at, event);
         if (!at)
             fail_msg("%s is not in %s", event, local.body.data);
@@ -561,16 +541,14 @@ TEST(an_archive_is_served_whole_and_in_parts)
     service_wait(t, json_field(promise, "request_id"));
     tinkc_server *server = serve(NULL);
     char head[300];
-    snprintf(head, sizeof head,
-             "GET /api/v1/training_runs/%s/checkpoints/weights/a/archive HTTP/1.1", model);
+    snprintf(head, sizeof head, "GET /api/v1/training_runs/%s/checkpoints/weights/a/archive HTTP/1.1", model);
     int fd = dial(server);
     tkc_buf got = talk(fd, head, "", 0);
     assert_non_null(strstr(got.data, "HTTP/1.1 302"));
     const char *at = strstr(got.data, "Location: http://localhost/api/v1/archives/");
     assert_non_null(at);
     char token[64];
-    snprintf(token, sizeof token, "%.32s",
-             at + strlen("Location: http://localhost/api/v1/archives/"));
+    snprintf(token, sizeof token, "%.32s", at + strlen("Location: http://localhost/api/v1/archives/"));
     tkc_buf_free(&got);
     snprintf(head, sizeof head, "GET /api/v1/archives/%s HTTP/1.1", token);
     tkc_buf whole = talk(fd, head, "", 0);
@@ -587,8 +565,7 @@ TEST(an_archive_is_served_whole_and_in_parts)
     tkc_buf_free(&part);
     tkc_buf_free(&whole);
     close(fd);
-    expect(server, "GET /api/v1/archives/00000000000000000000000000000000 HTTP/1.1", "", "404",
-           "No such archive");
+    expect(server, "GET /api/v1/archives/00000000000000000000000000000000 HTTP/1.1", "", "404", "No such archive");
     tinkc_server_free(server);
 }
 
@@ -610,8 +587,7 @@ static tinkc_server *serve_archive(char path_of_archive[static 100])
     const char *model = large_checkpoint();
     snprintf(path, sizeof path, "%s/socket", scratch);
     tinkc_server *server = serve(&(tinkc_serve_options){ .unix_socket = path });
-    snprintf(head, sizeof head,
-             "GET /api/v1/training_runs/%s/checkpoints/weights/a/archive HTTP/1.1", model);
+    snprintf(head, sizeof head, "GET /api/v1/training_runs/%s/checkpoints/weights/a/archive HTTP/1.1", model);
     int fd = dial(server);
     tkc_buf got = talk(fd, head, "", 0);
     const char *at = strstr(got.data, "/api/v1/archives/");
@@ -627,8 +603,7 @@ static int begin_to_read(const tinkc_server *server, const char *archive)
 {
     char request[300], byte;
     int fd = dial(server);
-    int n =
-        snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", archive);
+    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", archive);
     assert_int_equal(send(fd, request, (size_t)n, MSG_NOSIGNAL), n);
     assert_int_equal(recv(fd, &byte, 1, 0), 1);
     return fd;
@@ -742,8 +717,7 @@ static void *ask(void *arg)
             if (!read_answer(k, fd, text, sizeof text, &body) || !strstr(body, "\"request_id\":\""))
                 break;
             const char *id = strstr(body, "\"request_id\":\"") + strlen("\"request_id\":\"");
-            snprintf(request, sizeof request, "{\"request_id\":\"%.*s\"}", (int)strcspn(id, "\""),
-                     id);
+            snprintf(request, sizeof request, "{\"request_id\":\"%.*s\"}", (int)strcspn(id, "\""), id);
         } else {
             snprintf(request, sizeof request, "{\"request_id\":\"%s\"}", k->parked);
         }
@@ -775,12 +749,11 @@ TEST(stops_between_answers)
         _Atomic int n_running = 0;
         int n_answers = 0;
         tinkc_server *server = serve(NULL);
-        const char *sampler = hold(json_field(
-            service_json(
-                t, 200, "POST", "/api/v1/create_sampling_session",
-                "{\"session_id\":\"%s\",\"sampling_session_seq_id\":%d,\"base_model\":\"tiny\"}",
-                session, round),
-            "sampling_session_id"));
+        const char *sampler = hold(
+            json_field(service_json(t, 200, "POST", "/api/v1/create_sampling_session",
+                                    "{\"session_id\":\"%s\",\"sampling_session_seq_id\":%d,\"base_model\":\"tiny\"}",
+                                    session, round),
+                       "sampling_session_id"));
         for (int i = 0; i < ASKERS; i++) {
             askers[i] = (asker){ .fd = dial(server),
                                  .sampler = i % 3 ? sampler : NULL,

@@ -104,18 +104,14 @@ TEST(a_host_is_known_by_address_or_permission)
 #define NUMBER    BAD("Content-Length is not a number")
 #define ONE_HOST  BAD("A request must have exactly one Host header")
 #define OTHERS    403, "origin_not_allowed", "Requests from pages of other sites are refused"
-#define PAGES(of)                                                                                  \
-    403, "origin_not_allowed",                                                                     \
-        "Requests from pages of '" of "' are refused; --allow-host allows them"
-#define OURS .host = "localhost", .n_host = 1
+#define PAGES(of) 403, "origin_not_allowed", "Requests from pages of '" of "' are refused; --allow-host allows them"
+#define OURS      .host = "localhost", .n_host = 1
 
 TEST(each_head_is_let_in_or_refused)
 {
     static char *allowed[] = { "friend", NULL };
     static const tke_guard open = { .bound = "127.0.0.1", .allowed = allowed },
-                           strict = { .bound = "127.0.0.1",
-                                      .allowed = allowed,
-                                      .needs_known_host = true },
+                           strict = { .bound = "127.0.0.1", .allowed = allowed, .needs_known_host = true },
                            local = { .needs_known_host = true };
     static const struct {
         const tke_guard *guard;
@@ -359,8 +355,7 @@ TEST(a_key_line_holds_quotas_and_an_address)
     assert_int_equal(tke_quota_of(svc, two.owner).requests_per_minute, 0);
     assert_int_equal(tke_quota_of(svc, two.owner).storage_bytes, 0);
     assert_int_equal(tke_quota_of(svc, known(ring, "one").owner).requests_per_minute, 0);
-    assert_true(tke_quota_of(svc, known(ring, "three").owner).tokens_per_day == (int64_t)8589934591
-                                                                                    << 30);
+    assert_true(tke_quota_of(svc, known(ring, "three").owner).tokens_per_day == (int64_t)8589934591 << 30);
     assert_true(tke_key_ring_replace(ring, lines, &err));
     assert_int_equal(known(ring, "two").generation, 2);
     assert_int_equal(known(ring, "one").generation, 0);
@@ -369,8 +364,7 @@ TEST(a_key_line_holds_quotas_and_an_address)
     assert_true(tke_key_ring_replace(ring, last, &err));
     assert_int_equal(tke_quota_of(svc, two.owner).requests_per_minute, 5);
     assert_true(tke_key_ring_replace(ring, first, &err));
-    assert_int_equal(tke_quota_of(svc, two.owner).requests_per_minute,
-                     0); /* of the last line, too */
+    assert_int_equal(tke_quota_of(svc, two.owner).requests_per_minute, 0); /* of the last line, too */
     tke_key_ring_free(ring);
     static const char *const none[] = { NULL };
     ring = tke_key_ring_new(svc, none, &err);
@@ -384,9 +378,7 @@ static atomic_bool replaced;
 
 static void *replace_often(void *arg)
 {
-    enum {
-        N = 400
-    }; /* the time that it takes to go through them is when a limit might be missing */
+    enum { N = 400 }; /* the time that it takes to go through them is when a limit might be missing */
     static char texts[N][24];
     static const char *lines[N + 1];
     tinkc_error err = { 0 };
@@ -417,8 +409,8 @@ TEST(keys_keep_their_limits_while_they_are_read_again)
     tke_key_ring_free(ring);
 }
 
-#define OPTIONS                                                                                    \
-    "api_keys: key 1: expected requests=N, tokens=N or storage=N, N above 0, or email=NAME@HOST "  \
+#define OPTIONS                                                                                                        \
+    "api_keys: key 1: expected requests=N, tokens=N or storage=N, N above 0, or email=NAME@HOST "                      \
     "after the key"
 
 TEST(bad_key_lines)
@@ -453,16 +445,14 @@ TEST(bad_key_lines)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
-        assert_null(
-            tke_key_ring_new(svc, (const char *const[]){ "good", rows[i].line, NULL }, &err));
+        assert_null(tke_key_ring_new(svc, (const char *const[]){ "good", rows[i].line, NULL }, &err));
         assert_int_equal(err.code, TINKC_E_ARGUMENT);
         assert_string_equal(err.message, rows[i].text);
     }
     longest[1024] = '\0';
     snprintf(email, sizeof email, "k email=a@%0125d", 0); /* 127 */
     tinkc_error err = { 0 };
-    tke_key_ring *ring =
-        tke_key_ring_new(svc, (const char *const[]){ longest, email, "m email=a@b", NULL }, &err);
+    tke_key_ring *ring = tke_key_ring_new(svc, (const char *const[]){ longest, email, "m email=a@b", NULL }, &err);
     assert_ok(err);
     assert_string_equal(known(ring, "k").email, email + 8);
     assert_string_equal(known(ring, "m").email, "a@b");
@@ -476,8 +466,7 @@ TEST(a_token_names_its_key)
     static const char *const lines[] = { "one email=a@b", NULL }, *const other[] = { "two", NULL };
     tinkc_error err = { 0 };
     tke_identity who;
-    tke_key_ring *ring = tke_key_ring_new(svc, lines, &err),
-                 *open = tke_key_ring_new(svc, NULL, &err);
+    tke_key_ring *ring = tke_key_ring_new(svc, lines, &err), *open = tke_key_ring_new(svc, NULL, &err);
     who = known(ring, "one");
     tke_token_claims claims = { .generation = who.generation };
     snprintf(claims.owner, sizeof claims.owner, "%s", who.owner);
@@ -511,8 +500,7 @@ typedef struct connection { /* what libmicrohttpd keeps of one */
     int client;
 } connection;
 
-static const union MHD_ConnectionInfo *fake_info(struct MHD_Connection *c,
-                                                 enum MHD_ConnectionInfoType what, ...)
+static const union MHD_ConnectionInfo *fake_info(struct MHD_Connection *c, enum MHD_ConnectionInfoType what, ...)
 {
     connection *one = (connection *)(void *)c;
     if (what == MHD_CONNECTION_INFO_CONNECTION_FD)
@@ -549,16 +537,14 @@ static tke_peer *come(tke_http *h, connection *c)
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     *c = (connection){ .fd = { .connect_fd = pair[0] }, .client = pair[1] };
-    tke_peer_notify(h, (struct MHD_Connection *)(void *)c, &c->socket_context,
-                    MHD_CONNECTION_NOTIFY_STARTED);
+    tke_peer_notify(h, (struct MHD_Connection *)(void *)c, &c->socket_context, MHD_CONNECTION_NOTIFY_STARTED);
     assert_non_null(c->socket_context);
     return c->socket_context;
 }
 
 static void go(tke_http *h, connection *c)
 {
-    tke_peer_notify(h, (struct MHD_Connection *)(void *)c, &c->socket_context,
-                    MHD_CONNECTION_NOTIFY_CLOSED);
+    tke_peer_notify(h, (struct MHD_Connection *)(void *)c, &c->socket_context, MHD_CONNECTION_NOTIFY_CLOSED);
     assert_null(c->socket_context);
     close(c->fd.connect_fd);
     close(c->client);
@@ -616,8 +602,8 @@ TEST(limits_of_connections)
         tke_http h = { 0 };
         now = (struct rlimit){ rows[i].files, before.rlim_max };
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
-        tke_peers_limit(&h, &(tinkc_serve_options){ .max_connections = rows[i].max,
-                                                    .max_per_address = rows[i].per_address });
+        tke_peers_limit(
+            &h, &(tinkc_serve_options){ .max_connections = rows[i].max, .max_per_address = rows[i].per_address });
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
         assert_int_equal(h.max_peers, rows[i].peers);
         assert_int_equal(h.max_per_address, rows[i].each);
@@ -648,11 +634,9 @@ TEST(a_peer_is_late_by_its_state)
         { TKE_PEER_BUSY, true, 0, 1000000000000, false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const tke_peer p = { .http = &h,
-                             .state = rows[i].state,
-                             .first = rows[i].first,
-                             .n_body = rows[i].n_body,
-                             .since_ns = 5 };
+        const tke_peer p = {
+            .http = &h, .state = rows[i].state, .first = rows[i].first, .n_body = rows[i].n_body, .since_ns = 5
+        };
         if (tke_peer_is_late(&p, 5 + rows[i].age_ns) != rows[i].late)
             fail_msg("row %zu", i);
     }
@@ -749,11 +733,9 @@ TEST(life_of_a_peer)
     assert_true(!h.peers && h.n_peers == 0);
     assert_int_equal(gauge(TKE_GAUGE_CONNECTIONS), before);
     connection none = { .fd = { .connect_fd = -1 } };
-    tke_peer_notify(&h, (struct MHD_Connection *)(void *)&none, &none.socket_context,
-                    MHD_CONNECTION_NOTIFY_STARTED);
+    tke_peer_notify(&h, (struct MHD_Connection *)(void *)&none, &none.socket_context, MHD_CONNECTION_NOTIFY_STARTED);
     assert_null(none.socket_context);
-    tke_peer_notify(&h, (struct MHD_Connection *)(void *)&none, &none.socket_context,
-                    MHD_CONNECTION_NOTIFY_CLOSED);
+    tke_peer_notify(&h, (struct MHD_Connection *)(void *)&none, &none.socket_context, MHD_CONNECTION_NOTIFY_CLOSED);
     assert_int_equal(gauge(TKE_GAUGE_CONNECTIONS), before);
     http_end(&h);
 }
@@ -764,8 +746,7 @@ TEST(one_too_many)
     tke_http h;
     connection c[MAX_PAIRS];
     tke_peer *p[MAX_PAIRS];
-    http_new(&h, &peers_only,
-             &(tinkc_serve_options){ .max_connections = 4, .max_per_address = 100 });
+    http_new(&h, &peers_only, &(tinkc_serve_options){ .max_connections = 4, .max_per_address = 100 });
     for (int i = 0; i < 4; i++) {
         p[i] = come(&h, &c[i]);
         p[i]->since_ns = 1000 - 100 * (i % 3); /* 1000, 900, 800, 1000 */
@@ -915,8 +896,7 @@ TEST(address_of_a_peer)
     c.fd.connect_fd = accept(door, NULL, NULL);
     assert_true(c.fd.connect_fd >= 0);
     http_new(&h, &peers_only, &(tinkc_serve_options){ 0 });
-    tke_peer_notify(&h, (struct MHD_Connection *)(void *)&c, &c.socket_context,
-                    MHD_CONNECTION_NOTIFY_STARTED);
+    tke_peer_notify(&h, (struct MHD_Connection *)(void *)&c, &c.socket_context, MHD_CONNECTION_NOTIFY_STARTED);
     const tke_peer *p = c.socket_context;
     assert_memory_equal(p->address, home, 16);
     go(&h, &c);
@@ -1001,8 +981,7 @@ TEST(addresses_to_listen_on)
     assert_non_null(strstr(tinkc_server_url(server), "localhost"));
     tinkc_server_free(server);
     assert_null(serve(&(tinkc_serve_options){ .host = "0.0.0.0" }, &err));
-    assert_string_equal(err.message,
-                        "host '0.0.0.0' can be reached from other machines: api_keys are required");
+    assert_string_equal(err.message, "host '0.0.0.0' can be reached from other machines: api_keys are required");
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
     assert_int_equal(err.cause, TINKC_E_NO_CREDENTIAL);
     server = serve(&(tinkc_serve_options){ .host = "0.0.0.0", .api_keys = keys }, &err);
@@ -1037,8 +1016,7 @@ TEST(names_and_memory)
     static const char *const keys[] = { "k tokens=5", "l", NULL };
     char *place = tiny_folder(), path[400];
     snprintf(path, sizeof path, "%s/s", place);
-    tinkc_engine *other =
-        tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .allocator = &allocator }, &err);
+    tinkc_engine *other = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .allocator = &allocator }, &err);
     assert_ok(err);
     assert_true(tinkc_engine_add_model(other, "tiny", folder, &err));
     const tinkc_serve_options options[] = { { .allow_hosts = hosts, .page = true },
@@ -1088,8 +1066,7 @@ TEST(starts_without_memory)
     static const char *const keys[] = { "k tokens=5", "l", NULL };
     char *place = tiny_folder(), path[400];
     snprintf(path, sizeof path, "%s/s", place);
-    tinkc_engine *other =
-        tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .allocator = &allocator }, &err);
+    tinkc_engine *other = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .allocator = &allocator }, &err);
     assert_ok(err);
     const tinkc_serve_options options[] = { { .allow_hosts = hosts, .page = true },
                                             { .allow_hosts = hosts, .api_keys = keys, .unix_socket = path } };
@@ -1121,9 +1098,8 @@ TEST(starts_without_memory)
 }
 
 /* What the library is asked for, word for word; it refuses, and nothing of the server is left. */
-static struct MHD_Daemon *refusing_start(unsigned int flags, uint16_t port,
-                                         MHD_AcceptPolicyCallback accept, void *accept_user,
-                                         MHD_AccessHandlerCallback handle, void *handle_user, ...)
+static struct MHD_Daemon *refusing_start(unsigned int flags, uint16_t port, MHD_AcceptPolicyCallback accept,
+                                         void *accept_user, MHD_AccessHandlerCallback handle, void *handle_user, ...)
 {
     va_list o;
     const tke_http *h = handle_user;
@@ -1154,13 +1130,11 @@ static struct MHD_Daemon *refusing_start(unsigned int flags, uint16_t port,
     assert_true(va_arg(o, MHD_NotifyConnectionCallback) == tke_peer_notify);
     assert_ptr_equal(va_arg(o, void *), h);
     assert_int_equal(va_arg(o, int), MHD_OPTION_URI_LOG_CALLBACK);
-    assert_true(va_arg(o, void *(*)(void *, const char *, struct MHD_Connection *)) ==
-                tke_request_begin);
+    assert_true(va_arg(o, void *(*)(void *, const char *, struct MHD_Connection *)) == tke_request_begin);
     assert_ptr_equal(va_arg(o, void *), h);
     assert_int_equal(va_arg(o, int), MHD_OPTION_UNESCAPE_CALLBACK);
     char text[] = "a%2fb";
-    assert_int_equal(
-        va_arg(o, size_t(*)(void *, struct MHD_Connection *, char *))(NULL, NULL, text), 5);
+    assert_int_equal(va_arg(o, size_t(*)(void *, struct MHD_Connection *, char *))(NULL, NULL, text), 5);
     assert_string_equal(text, "a%2fb"); /* the service decodes it */
     assert_null(va_arg(o, void *));
     assert_int_equal(va_arg(o, int), MHD_OPTION_END);
@@ -1182,8 +1156,7 @@ TEST(library_that_refuses)
     for (int k = 0; k < 2; k++) {
         err = (tinkc_error){ 0 };
         assert_null(tinkc_engine_serve(
-            engine, &(tinkc_serve_options){ .max_connections = 10, .unix_socket = k ? path : NULL },
-            &err));
+            engine, &(tinkc_serve_options){ .max_connections = 10, .unix_socket = k ? path : NULL }, &err));
         assert_int_equal(err.code, TINKC_E_CONNECTION);
         assert_string_equal(err.message, "the HTTP server could not be started");
         assert_int_equal(open_files(), files);
@@ -1246,12 +1219,10 @@ TEST(options_of_servers)
     assert_string_equal(err.message, "the server was started without keys");
     err = (tinkc_error){ 0 };
     assert_false(tinkc_server_set_keys(server, none, &err));
-    assert_string_equal(err.message,
-                        "api_keys is empty: a server with keys must keep at least one");
+    assert_string_equal(err.message, "api_keys is empty: a server with keys must keep at least one");
     err = (tinkc_error){ 0 };
     assert_false(tinkc_server_set_keys(server, NULL, &err));
-    assert_string_equal(err.message,
-                        "api_keys is empty: a server with keys must keep at least one");
+    assert_string_equal(err.message, "api_keys is empty: a server with keys must keep at least one");
     err = (tinkc_error){ 0 };
     assert_false(tinkc_server_wait(server, 0, &err));
     assert_int_equal(err.code, TINKC_E_TIMEOUT);

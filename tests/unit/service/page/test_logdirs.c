@@ -48,8 +48,7 @@ static void make_folder(const char *name)
 
 /* ---- lines ---- */
 
-static void expect_rows(const char *text, int64_t from, bool numbers, const char *rows,
-                        tke_lines *place)
+static void expect_rows(const char *text, int64_t from, bool numbers, const char *rows, tke_lines *place)
 {
     tinkc_error err = { 0 };
     tkc_buf out;
@@ -82,8 +81,7 @@ TEST_WITH(rows_are_read_from_a_place, setup, teardown)
 TEST_WITH(what_is_no_object_is_left_out, setup, teardown)
 {
     tke_lines place;
-    expect_rows("no\n[1]\n\n{\"a\":1} {\n{\"a\":\"\xff\"}\n{\"b\":2}\n", 0, false, "[{\"b\":2}]",
-                &place);
+    expect_rows("no\n[1]\n\n{\"a\":1} {\n{\"a\":\"\xff\"}\n{\"b\":2}\n", 0, false, "[{\"b\":2}]", &place);
     assert_int_equal(place.left_out, 4);
     assert_int_equal(place.rows, 1);
 }
@@ -94,8 +92,7 @@ TEST_WITH(rows_hold_numbers_alone, setup, teardown)
     expect_rows("{\"step\":1,\"x\":\"text\",\"y\":{\"z\":1},\"v\":-2.5e3,\"b\":true,\"n\":NaN,"
                 "\"i\":-Infinity,\"s\":\"NaN\"}\n",
                 0, true, "[{\"step\":1,\"v\":-2.5e3}]", &place);
-    expect_rows("{\"s\":\"NaN \\\" NaN\",\"n\":NaN}\n", 0, false,
-                "[{\"s\":\"NaN \\\" NaN\",\"n\":null}]", &place);
+    expect_rows("{\"s\":\"NaN \\\" NaN\",\"n\":NaN}\n", 0, false, "[{\"s\":\"NaN \\\" NaN\",\"n\":null}]", &place);
 }
 
 /* A line longer than everything that is read at once is skipped; the lines after it are read. */
@@ -259,8 +256,7 @@ TEST_WITH(the_time_of_a_change_says_whether_a_run_is_running, setup, teardown)
         tinkc_error err = { 0 };
         tkc_buf out;
         tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
-        assert_true(
-            tke_run_describe(named(&logs, "a"), 1700000000123456 + rows[i].later_us, &out, &err));
+        assert_true(tke_run_describe(named(&logs, "a"), 1700000000123456 + rows[i].later_us, &out, &err));
         assert_true(tkc_buf_terminate(&out, &err));
         assert_non_null(strstr(out.data, rows[i].status));
         assert_non_null(strstr(out.data, "\"changed_ms\":1700000000123,"));
@@ -350,9 +346,7 @@ TEST_WITH(a_long_run_is_thinned_out, setup, teardown)
     make_folder("a");
     FILE *f = fopen(below("a/metrics.jsonl"), "w");
     for (int i = 0; i < 9000; i++)
-        fprintf(f,
-                i == 4001 ? "{\"step\":%d,\"loss\":1,\"test\":3}\n" : "{\"step\":%d,\"loss\":1}\n",
-                i);
+        fprintf(f, i == 4001 ? "{\"step\":%d,\"loss\":1,\"test\":3}\n" : "{\"step\":%d,\"loss\":1}\n", i);
     fclose(f);
     const char *text = tinkc_logs_report(roots, &html, &err);
     assert_ok(err);
@@ -405,8 +399,7 @@ static bool look_once(const tinkc_allocator *a)
     for (size_t at = 0; ok && (e = tkc_map_next(&logs.runs, &at));) {
         const tke_logged_run *run = e->value;
         int fd = tke_run_open(run, TKE_RUN_METRICS);
-        ok = tke_run_describe(run, 0, &out, &err) && fd >= 0 &&
-             tke_lines_read(fd, 0, true, &out, &place, &err);
+        ok = tke_run_describe(run, 0, &out, &err) && fd >= 0 && tke_lines_read(fd, 0, true, &out, &place, &err);
         if (fd >= 0)
             close(fd);
         ok = ok && place.left_out == 0 && run->last && run->config;

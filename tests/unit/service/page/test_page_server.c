@@ -40,17 +40,15 @@ static tinkc_server *serve(const char *const *keys, bool page)
 {
     tinkc_error err = { 0 };
     const char *folders[] = { logs, NULL };
-    tinkc_server *server = tinkc_engine_serve(
-        engine, &(tinkc_serve_options){ .page = page, .log_dirs = folders, .api_keys = keys },
-        &err);
+    tinkc_server *server =
+        tinkc_engine_serve(engine, &(tinkc_serve_options){ .page = page, .log_dirs = folders, .api_keys = keys }, &err);
     assert_ok(err);
     return server;
 }
 
 /* One request on a connection of its own; its answer must begin with the status and hold the text.
  */
-static void expect(const tinkc_server *server, const char *host, const char *head,
-                   const char *status, const char *text)
+static void expect(const tinkc_server *server, const char *host, const char *head, const char *status, const char *text)
 {
     char line[40];
     int fd = raw_dial(tinkc_server_url(server));
@@ -127,8 +125,7 @@ TEST(strangers_get_no_data)
 {
     tinkc_server *server = serve(NULL, true);
     expect(server, "evil.example", "GET /ui/events HTTP/1.1", "403", "host_not_allowed");
-    expect(server, "localhost", "GET /ui/events HTTP/1.1\r\nOrigin: http://evil.example", "403",
-           "origin_not_allowed");
+    expect(server, "localhost", "GET /ui/events HTTP/1.1\r\nOrigin: http://evil.example", "403", "origin_not_allowed");
     expect(server, "localhost", "GET /ui/v1/models HTTP/1.1\r\nSec-Fetch-Site: cross-site", "403",
            "origin_not_allowed");
     tinkc_server_free(server);
@@ -165,8 +162,7 @@ TEST(rows_of_a_run)
     expect(server, "localhost", head, "404", "no such address");
     snprintf(head, sizeof head, "GET /ui/runs/%.16s/..%%2fsecret HTTP/1.1", id + 8);
     expect(server, "localhost", head, "404", "no such address");
-    expect(server, "localhost", "GET /ui/runs/0123456789abcdef/metrics HTTP/1.1", "404",
-           "no such run");
+    expect(server, "localhost", "GET /ui/runs/0123456789abcdef/metrics HTTP/1.1", "404", "no such run");
     close(fd);
     tinkc_server_free(server);
 }

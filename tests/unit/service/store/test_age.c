@@ -22,8 +22,7 @@ static int setup(void **state)
     (void)state;
     assert_non_null(mkdtemp(folder));
     for (int i = 0; i < 2; i++) {
-        snprintf(command, sizeof command,
-                 "cd %s && age-keygen -o key%d 2> /dev/null && age-keygen -y key%d > public%d",
+        snprintf(command, sizeof command, "cd %s && age-keygen -o key%d 2> /dev/null && age-keygen -y key%d > public%d",
                  folder, i, i, i);
         run(command);
         snprintf(path, sizeof path, "%s/public%d", folder, i);
@@ -62,8 +61,7 @@ TEST(age_decrypts_what_we_encrypt)
         assert_ok(err);
         assert_int_not_equal(access(path, F_OK), 0); /* nothing stays in the clear */
         for (int key = 0; key < 2; key++) {
-            snprintf(command, sizeof command, "age -d -i %s/key%d %s.age | cmp - %s.plain", folder,
-                     key, path, inner);
+            snprintf(command, sizeof command, "age -d -i %s/key%d %s.age | cmp - %s.plain", folder, key, path, inner);
             run(command);
         }
         free(bytes);
@@ -84,8 +82,8 @@ TEST(each_file_has_its_own_keys)
     }
     assert_true(tke_age_folder(inner, to, &err));
     for (int line = 2; line <= 4; line++) {
-        snprintf(command, sizeof command,
-                 "cd %s && ! cmp -s <(sed -n %dp 0.age) <(sed -n %dp 1.age)", inner, line, line);
+        snprintf(command, sizeof command, "cd %s && ! cmp -s <(sed -n %dp 0.age) <(sed -n %dp 1.age)", inner, line,
+                 line);
         char shell[500];
         snprintf(shell, sizeof shell, "bash -c '%s'", command);
         run(shell);

@@ -21,8 +21,7 @@ static const char *make(const tinkc_transport *t)
     const char *model = hold(json_field(promise, "model_id"));
     service_wait(t, json_field(promise, "request_id"));
     train(t, model, 1, 1);
-    static const char more[] =
-        ",\"path\":\"one\",\"user_metadata\":{\"note\":\"a \\\"b\\\" \\u00e9\",\"k\":1.5}";
+    static const char more[] = ",\"path\":\"one\",\"user_metadata\":{\"note\":\"a \\\"b\\\" \\u00e9\",\"k\":1.5}";
     service_wait(t, post(t, "/api/v1/save_weights", model, 3, more));
     service_wait(t, post(t, "/api/v1/save_weights_for_sampler", model, 4, more));
     service_wait(t, post(t, "/api/v1/save_weights", model, 5, ",\"path\":\"bare\""));
@@ -59,12 +58,10 @@ TEST(copies_fit_into_the_quota)
     const tke_checkpoint *c = tke_find_checkpoint(svc, body, NULL);
     int64_t size = c->bytes, used = tke_tenant_storage(svc, c->owner);
     pthread_mutex_unlock(&svc->lock);
-    snprintf(body, sizeof body,
-             "{\"destination_project_id\":\"p\",\"source_path\":\"tinker://%s/weights/one\"}",
+    snprintf(body, sizeof body, "{\"destination_project_id\":\"p\",\"source_path\":\"tinker://%s/weights/one\"}",
              model);
     tke_service_set_quota(svc, c->owner, &(tke_quota){ .storage_bytes = used + size - 1 });
-    assert_non_null(
-        strstr(service_json(t, 403, "POST", "/api/v1/copy_weights", "%s", body), "quota_storage"));
+    assert_non_null(strstr(service_json(t, 403, "POST", "/api/v1/copy_weights", "%s", body), "quota_storage"));
     tke_service_set_quota(svc, c->owner, &(tke_quota){ .storage_bytes = used + size });
     service_json(t, 200, "POST", "/api/v1/copy_weights", "%s", body);
     pthread_mutex_lock(&svc->lock);
@@ -90,12 +87,10 @@ static const char *copy_body(const char *run, const char *which, const char *mor
 static const char to_project[] = ",\"destination_project_id\":\"proj-b\"";
 
 /* The copy's path, behind "tinker://". */
-static const char *copied(const tinkc_transport *t, const char *run, const char *which,
-                          const char *more)
+static const char *copied(const tinkc_transport *t, const char *run, const char *which, const char *more)
 {
     const char *path = json_field(
-        service_json(t, 200, "POST", "/api/v1/copy_weights", "%s", copy_body(run, which, more)),
-        "tinker_path");
+        service_json(t, 200, "POST", "/api/v1/copy_weights", "%s", copy_body(run, which, more)), "tinker_path");
     assert_memory_equal(path, "tinker://", 9);
     return hold(path + 9);
 }
@@ -143,11 +138,9 @@ static void a_copy_is_a_checkpoint(const char *store)
     const char *info = service_json(t, 200, "POST", "/api/v1/weights_info", "%s", path);
     assert_true(json_number(info, "lora_rank") == 4.0);
     service_json(t, 404, "POST", "/api/v1/optim_step", "{\"model_id\":\"%s\",\"seq_id\":1}", run);
-    const char *mine =
-        service_json(t, 200, "GET", "/api/v1/training_runs?project_id=proj-b", "%s", "");
+    const char *mine = service_json(t, 200, "GET", "/api/v1/training_runs?project_id=proj-b", "%s", "");
     assert_int_equal(count(mine, "\"training_run_id\""), 2);
-    service_json(t, 404, "POST", "/api/v1/copy_weights", "%s",
-                 copy_body(model, "weights/one", to_project));
+    service_json(t, 404, "POST", "/api/v1/copy_weights", "%s", copy_body(model, "weights/one", to_project));
     tinkc_engine_free(engine);
     if (!store)
         return;
@@ -205,8 +198,7 @@ TEST(one_name_for_many)
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7)), *ids[12];
     for (int i = 0; i < 12; i++) {
         char more[120];
-        snprintf(more, sizeof more,
-                 ",\"path\":\"x\",\"overwrite\":true,\"user_metadata\":{\"n\":\"%d\"}", i);
+        snprintf(more, sizeof more, ",\"path\":\"x\",\"overwrite\":true,\"user_metadata\":{\"n\":\"%d\"}", i);
         ids[i] = post(t, "/api/v1/save_weights", model, 1 + i, more);
     }
     for (int i = 0; i < 12; i++)

@@ -47,12 +47,12 @@ static bool hit_fd(int fd)
 }
 
 /* The C library's own function of a type. (A pointer of dlsym is turned into one as POSIX says.) */
-#define REAL(name, ...)                                                                            \
-    __extension__({                                                                                \
-        static __typeof__(&name) next;                                                             \
-        if (!next)                                                                                 \
-            *(void **)&next = dlsym(RTLD_NEXT, #name);                                             \
-        next(__VA_ARGS__);                                                                         \
+#define REAL(name, ...)                                                                                                \
+    __extension__({                                                                                                    \
+        static __typeof__(&name) next;                                                                                 \
+        if (!next)                                                                                                     \
+            *(void **)&next = dlsym(RTLD_NEXT, #name);                                                                 \
+        next(__VA_ARGS__);                                                                                             \
     })
 #pragma GCC visibility push(default) /* SQLite must find them */
 
@@ -139,8 +139,7 @@ static int half_folders(const char *store)
     char command[400];
     int n = -1;
     snprintf(command, sizeof command,
-             "find '%s/tmp' -mindepth 1 -maxdepth 1 ! -exec test -f '{}/result' ';' -print | wc -l",
-             store);
+             "find '%s/tmp' -mindepth 1 -maxdepth 1 ! -exec test -f '{}/result' ';' -print | wc -l", store);
     FILE *f = popen(command, "r");
     assert_non_null(f);
     assert_int_equal(fscanf(f, "%d", &n), 1);
@@ -181,8 +180,7 @@ TEST(saves_fail_and_leave_nothing)
         steps++;
         break_disk(p->how, p->path);
         snprintf(where, sizeof where, ",\"path\":\"at-%zu\"", i);
-        service_wait_failure(t, post(t, "/api/v1/save_weights", model, seq++, where), "server",
-                             p->text);
+        service_wait_failure(t, post(t, "/api/v1/save_weights", model, seq++, where), "server", p->text);
         mend_disk();
         assert_int_equal(half_folders(store), 0);
         snprintf(part, sizeof part, "runs/%s/weights", model);
@@ -194,10 +192,8 @@ TEST(saves_fail_and_leave_nothing)
     assert_true(service_loss(t, model, seq, text_a, N) == calm(steps));
     tinkc_engine_free(engine);
     engine = open_engine(store, TINKC_DURABILITY_CHECKPOINT); /* and none comes back either */
-    answer a =
-        service_call(tinkc_engine_transport(engine), "GET", "/api/v1/checkpoints", NULL, NULL, 0);
-    assert_true(json_number(a.body.data, "total_count") ==
-                (double)(sizeof places / sizeof *places));
+    answer a = service_call(tinkc_engine_transport(engine), "GET", "/api/v1/checkpoints", NULL, NULL, 0);
+    assert_true(json_number(a.body.data, "total_count") == (double)(sizeof places / sizeof *places));
     answer_free(&a);
     tinkc_engine_free(engine);
     tiny_model_remove(store);
@@ -219,12 +215,10 @@ TEST(a_failed_overwrite_leaves_the_old_one)
         service_wait(t, post(t, "/api/v1/save_weights", model, 3, ",\"path\":\"x\""));
         train(t, model, 4, 1);
         break_disk(at[i].how, at[i].path);
-        service_wait_failure(
-            t, post(t, "/api/v1/save_weights", model, 6, ",\"path\":\"x\",\"overwrite\":true"),
-            "server", at[i].text);
+        service_wait_failure(t, post(t, "/api/v1/save_weights", model, 6, ",\"path\":\"x\",\"overwrite\":true"),
+                             "server", at[i].text);
         mend_disk();
-        snprintf(body, sizeof body, ",\"path\":\"tinker://%s/weights/x\",\"optimizer\":true",
-                 model);
+        snprintf(body, sizeof body, ",\"path\":\"tinker://%s/weights/x\",\"optimizer\":true", model);
         service_wait(t, post(t, "/api/v1/load_weights", model, 7, body));
         train(t, model, 8, 2);
         assert_true(service_loss(t, model, 12, text_a, N) == calm(3));
@@ -345,18 +339,16 @@ TEST(samplers_and_results)
     break_disk(ENOSPC, store);
     const char *pass = service_wait(t, service_pass(t, model, 1, text_a, N, false));
     assert_non_null(strstr(pass, "loss:sum")); /* it stayed in memory */
-    const char *made =
-        post(t, "/api/v1/save_weights_for_sampler", model, 2, ",\"sampling_session_seq_id\":0");
+    const char *made = post(t, "/api/v1/save_weights_for_sampler", model, 2, ",\"sampling_session_seq_id\":0");
     const char *sampler = hold(json_field(service_wait(t, made), "sampling_session_id"));
-    const char *promise = service_json(
-        t, 200, "POST", "/api/v1/asample",
-        "{\"sampling_session_id\":\"%s\",\"seq_id\":0,\"prompt\":{\"chunks\":[{\"type\":"
-        "\"encoded_text\",\"tokens\":[1,5]}]},\"sampling_params\":{\"max_tokens\":4,\"seed\":3}}",
-        sampler);
+    const char *promise =
+        service_json(t, 200, "POST", "/api/v1/asample",
+                     "{\"sampling_session_id\":\"%s\",\"seq_id\":0,\"prompt\":{\"chunks\":[{\"type\":"
+                     "\"encoded_text\",\"tokens\":[1,5]}]},\"sampling_params\":{\"max_tokens\":4,\"seed\":3}}",
+                     sampler);
     assert_non_null(strstr(service_wait(t, json_field(promise, "request_id")), "tokens"));
     /* What promises to be there tomorrow is refused, in a way that clients try again. */
-    const char *session = service_json(t, 500, "POST", "/api/v1/create_session",
-                                       "{\"tags\":[],\"sdk_version\":\"x\"}");
+    const char *session = service_json(t, 500, "POST", "/api/v1/create_session", "{\"tags\":[],\"sdk_version\":\"x\"}");
     assert_non_null(strstr(session, "disk is full"));
     mend_disk();
     service_session(t);
@@ -372,11 +364,10 @@ TEST(creations_that_are_asked_for_again)
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
     break_disk(ENOSPC, "meta.db");
-    service_json(
-        t, 500, "POST", "/api/v1/create_model",
-        "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"tiny\",\"lora_config\":"
-        "{\"rank\":4,\"seed\":7}}",
-        session);
+    service_json(t, 500, "POST", "/api/v1/create_model",
+                 "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"tiny\",\"lora_config\":"
+                 "{\"rank\":4,\"seed\":7}}",
+                 session);
     mend_disk();
     const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
     train(t, model, 1, 2);
@@ -431,8 +422,7 @@ static void damage(const char *path, long at, bool cut)
 /* No damage crashes anything; damage that shows in the file is reported; training continues. */
 TEST(damage_to_a_checkpoint_is_reported)
 {
-    static const char *const files[] = { "adapter_model.safetensors", "optimizer.safetensors",
-                                         "adapter_config.json" };
+    static const char *const files[] = { "adapter_model.safetensors", "optimizer.safetensors", "adapter_config.json" };
     static const struct {
         long at;
         bool cut, told;
@@ -451,8 +441,7 @@ TEST(damage_to_a_checkpoint_is_reported)
             double before = service_loss(t, model, seq + 3, text_a, N);
             snprintf(path, sizeof path, "%s/runs/%s/weights/x/%s", store, model, files[f]);
             damage(path, how[i].at, how[i].cut);
-            snprintf(body, sizeof body, ",\"path\":\"tinker://%s/weights/x\",\"optimizer\":true",
-                     model);
+            snprintf(body, sizeof body, ",\"path\":\"tinker://%s/weights/x\",\"optimizer\":true", model);
             const char *load = post(t, "/api/v1/load_weights", model, seq + 4, body);
             if (how[i].told && f < 2)
                 service_wait_failure(t, load, "user", files[f]);
@@ -484,8 +473,7 @@ TEST(damage_to_an_image_is_reported)
     damage(path, 0, true);
     engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     t = tinkc_engine_transport(engine);
-    service_wait_failure(t, service_pass(t, model, 6, text_a, N, false), "server",
-                         "adapter_model.safetensors");
+    service_wait_failure(t, service_pass(t, model, 6, text_a, N, false), "server", "adapter_model.safetensors");
     snprintf(body, sizeof body, ",\"path\":\"tinker://%s/weights/x\",\"optimizer\":true", model);
     service_wait(t, post(t, "/api/v1/load_weights", model, 7, body));
     train(t, model, 8, 1);
@@ -547,8 +535,7 @@ TEST(a_copy_shares_bytes_where_links_are_possible)
         atomic_store(&no_links, false);
         snprintf(path, sizeof path, "%s/runs/%s/weights/a/adapter_model.safetensors", store, model);
         assert_int_equal(stat(path, &one), 0);
-        snprintf(path, sizeof path, "%s/runs/%s:train:%d/weights/a/adapter_model.safetensors",
-                 store, session, i + 1);
+        snprintf(path, sizeof path, "%s/runs/%s:train:%d/weights/a/adapter_model.safetensors", store, session, i + 1);
         assert_int_equal(stat(path, &two), 0);
         if ((one.st_ino == two.st_ino) != (i == 0))
             fail_msg("bytes that are to be %s", names[i]);

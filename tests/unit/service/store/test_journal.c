@@ -75,16 +75,15 @@ TEST(a_record_has_its_bytes)
     assert_memory_equal(all.data, want, LEN);
     assert_true(tke_journal_read(s, "run", take, &r, &err));
     assert_int_equal(r.n, 1);
-    assert_true(r.last.seq == record.seq && r.last.kind == 9 && r.last.epoch == record.epoch &&
-                r.last.is_pb && !r.last.forward && tke_hash_eq(r.last.hash, record.hash));
+    assert_true(r.last.seq == record.seq && r.last.kind == 9 && r.last.epoch == record.epoch && r.last.is_pb &&
+                !r.last.forward && tke_hash_eq(r.last.hash, record.hash));
     assert_string_equal(r.body, "body");
     /* The least record has no body. */
     assert_true(tke_journal_append(s, "run", &other, &err));
     r = (replay){ 0 };
     assert_true(tke_journal_read(s, "run", take, &r, &err));
     assert_int_equal(r.n, 2);
-    assert_true(r.last.seq == 1 && r.last.kind == 1 && r.last.epoch == 0 && !r.last.is_pb &&
-                r.last.forward);
+    assert_true(r.last.seq == 1 && r.last.kind == 1 && r.last.epoch == 0 && !r.last.is_pb && r.last.forward);
     assert_string_equal(r.body, "");
     assert_int_equal(journal_of(&arena, folder).len, LEN + 40);
     /* A record that cannot be used is an error, and stays. */

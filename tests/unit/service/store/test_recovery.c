@@ -103,18 +103,16 @@ static void put_folder(const char *path, const char *text)
 
 /* ---- where a run continues ---- */
 
-static const char one_session[] =
-    "INSERT INTO sessions(id, owner, created_us) VALUES('s', 'me', 5)";
+static const char one_session[] = "INSERT INTO sessions(id, owner, created_us) VALUES('s', 'me', 5)";
 
 static void put_run(const char *id)
 {
     char created[30];
     snprintf(created, sizeof created, "1-%s:0", id);
-    tke_txn_exec(
-        rows,
-        "INSERT INTO runs(id, session_id, model_seq, base_model, rank, seed, flags, state, "
-        "corrupted, request_id) VALUES(?, 's', 0, 'tiny', 4, 7, 7, 1, 0, ?)",
-        "tt", id, created);
+    tke_txn_exec(rows,
+                 "INSERT INTO runs(id, session_id, model_seq, base_model, rank, seed, flags, state, "
+                 "corrupted, request_id) VALUES(?, 's', 0, 'tiny', 4, 7, 7, 1, 0, ?)",
+                 "tt", id, created);
 }
 
 static const char kinds[] = "?cpfosSlu?x"; /* TKE_JOB_* */
@@ -136,8 +134,8 @@ static void put_rows(const char *run, const char *text)
         tke_txn_exec(rows,
                      "INSERT INTO requests(run_id, seq_id, kind, hash, request_id, state, result) "
                      "VALUES(?, ?, ?, ?, ?, ?, ?)",
-                     "tiibtit", run, (int64_t)seq, (int64_t)kind_of(kind),
-                     (tinkc_bytes){ hash, sizeof hash }, id, (int64_t)state, result);
+                     "tiibtit", run, (int64_t)seq, (int64_t)kind_of(kind), (tinkc_bytes){ hash, sizeof hash }, id,
+                     (int64_t)state, result);
     }
 }
 
@@ -185,22 +183,20 @@ static const char *state_of(tke_run *run)
 {
     static char text[1000];
     size_t n = 0, room = sizeof text;
-    n += (size_t)snprintf(
-        text + n, room - n, "next %lld, image %lld, slot %d, from %s, passes %lld %lld %lld",
-        (long long)run->next_seq, (long long)run->image_seq, (int)run->image_slot,
-        run->source ? strrchr(run->source, '/') + 1 : "seed", (long long)run->n_passes,
-        (long long)run->n_pass_tokens, (long long)run->n_failed_passes);
+    n += (size_t)snprintf(text + n, room - n, "next %lld, image %lld, slot %d, from %s, passes %lld %lld %lld",
+                          (long long)run->next_seq, (long long)run->image_seq, (int)run->image_slot,
+                          run->source ? strrchr(run->source, '/') + 1 : "seed", (long long)run->n_passes,
+                          (long long)run->n_pass_tokens, (long long)run->n_failed_passes);
     n += (size_t)snprintf(text + n, room - n, ", seen ");
     for (int64_t i = 1; tke_run_seen(run, i); i++)
         text[n++] = "-pdltr"[tke_run_seen(run, i)->state];
     n += (size_t)snprintf(text + n, room - n, ", queue");
     for (const tke_job *job = run->queue; job; job = job->next)
-        n += (size_t)snprintf(text + n, room - n, " %lld%c%s", (long long)job->seq,
-                              kinds[job->kind], job->invalid.code ? "!" : "");
+        n += (size_t)snprintf(text + n, room - n, " %lld%c%s", (long long)job->seq, kinds[job->kind],
+                              job->invalid.code ? "!" : "");
     if (run->lost_from || run->corrupted)
-        n += (size_t)snprintf(text + n, room - n, ", lost from %lld after %lld%s",
-                              (long long)run->lost_from, (long long)run->lost_after,
-                              run->corrupted ? ", corrupted" : "");
+        n += (size_t)snprintf(text + n, room - n, ", lost from %lld after %lld%s", (long long)run->lost_from,
+                              (long long)run->lost_after, run->corrupted ? ", corrupted" : "");
     n += (size_t)snprintf(text + n, room - n, ", results");
     for (int64_t i = 0; i <= (int64_t)run->n_seen; i++) {
         char id[40];
@@ -299,9 +295,8 @@ TEST(where_a_run_continues)
             snprintf(id, sizeof id, "r%zu", i);
             for (const tke_job *job = tke_find_run(&svc, id)->queue; job; job = job->next)
                 assert_true(job->hash.lo == 5 && job->hash.hi == 6 && job->replayed);
-            snprintf(line, sizeof line, "level %d, rows %s, states %s, journal %s: %s\n",
-                     (int)level, cases[i].rows, cases[i].states, cases[i].journal,
-                     state_of(tke_find_run(&svc, id)));
+            snprintf(line, sizeof line, "level %d, rows %s, states %s, journal %s: %s\n", (int)level, cases[i].rows,
+                     cases[i].states, cases[i].journal, state_of(tke_find_run(&svc, id)));
             if (out) {
                 fputs(line, out);
                 continue;
@@ -452,8 +447,7 @@ TEST(rows_of_checkpoints)
     x = tke_find_checkpoint(&svc, "tinker://r/sampler_weights/adopted", &expired);
     assert_true(x && x->seq_id == 0 && x->bytes == 0 && !x->user_metadata);
     assert_int_equal(tke_count(&svc, TKE_CHECKPOINTS), 6);
-    rows_are("SELECT name || kind FROM checkpoints ORDER BY kind, name",
-             "a-1 a0 adopted0 adopted1 b1 adopted2 c2 a3 ");
+    rows_are("SELECT name || kind FROM checkpoints ORDER BY kind, name", "a-1 a0 adopted0 adopted1 b1 adopted2 c2 a3 ");
     close_world();
 }
 
@@ -563,11 +557,10 @@ TEST(unrecorded_requests_are_recovered)
                                                                      .epoch = 2,
                                                                      .failed = i == 4 }));
     assert_true(tke_unrecorded_add(
+        svc.store, &(tke_unrecorded){ .run = tke_unrecorded_run("other"), .seq = 5, .kind = TKE_JOB_SAVE }));
+    assert_true(tke_unrecorded_add(
         svc.store,
-        &(tke_unrecorded){ .run = tke_unrecorded_run("other"), .seq = 5, .kind = TKE_JOB_SAVE }));
-    assert_true(tke_unrecorded_add(svc.store, &(tke_unrecorded){ .run = tke_unrecorded_run("r"),
-                                                                 .seq = (int64_t)INT32_MAX + 1,
-                                                                 .kind = TKE_JOB_SAVE }));
+        &(tke_unrecorded){ .run = tke_unrecorded_run("r"), .seq = (int64_t)INT32_MAX + 1, .kind = TKE_JOB_SAVE }));
     boot();
     tke_run *run = tke_find_run(&svc, "r");
     assert_int_equal(run->n_seen, 4);
@@ -578,10 +571,9 @@ TEST(unrecorded_requests_are_recovered)
         assert_true(seen->hash.lo == (uint64_t)i && seen->failed == (i == 4));
     }
     /* A row that says that its body was refused stays as it is. */
-    rows_are(
-        "SELECT seq_id || '/' || kind || '/' || state || '/' || request_id FROM requests ORDER BY "
-        "seq_id",
-        "1/5/1/2-r:1 2/4/1/1-r:2 3/4/5/1-r:3 4/5/2/2-r:4 ");
+    rows_are("SELECT seq_id || '/' || kind || '/' || state || '/' || request_id FROM requests ORDER BY "
+             "seq_id",
+             "1/5/1/2-r:1 2/4/1/1-r:2 3/4/5/1-r:3 4/5/2/2-r:4 ");
     close_world();
 }
 
@@ -593,8 +585,7 @@ TEST(base_models_come_later)
     boot();
     tke_base base = { .name = (char *)(uintptr_t) "tiny" }, second = base;
     tke_run *run = tke_run_add(&svc, "r", "me", &err), *other = tke_run_add(&svc, "o", "me", &err);
-    tke_sampler *s = tke_sampler_add(&svc, "s", "me", &err),
-                *t = tke_sampler_add(&svc, "t", "me", &err);
+    tke_sampler *s = tke_sampler_add(&svc, "s", "me", &err), *t = tke_sampler_add(&svc, "t", "me", &err);
     run->base_model = tke_copy(&svc, "tiny", &err);
     s->base_model = tke_copy(&svc, "tiny", &err);
     other->base_model = tke_copy(&svc, "large", &err);

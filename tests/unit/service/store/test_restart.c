@@ -22,8 +22,7 @@ TEST(closed_in_good_order)
     service_pass(t, model, 8, text_a, N, false);              /* a gradient is pending */
     char body[300];
     snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"path\":\"kept\",\"seq_id\":9}", model);
-    const char *save = hold(
-        json_field(service_json(t, 200, "POST", "/api/v1/save_weights", "%s", body), "request_id"));
+    const char *save = hold(json_field(service_json(t, 200, "POST", "/api/v1/save_weights", "%s", body), "request_id"));
     service_wait(t, save);
     tinkc_engine_free(engine);
 
@@ -31,8 +30,7 @@ TEST(closed_in_good_order)
     t = tinkc_engine_transport(engine);
     assert_true(json_number(service_wait(t, step), "optim/step") == 4.0);
     assert_non_null(strstr(service_wait(t, save), "/weights/kept\""));
-    const char *again =
-        json_field(service_json(t, 200, "POST", "/api/v1/save_weights", "%s", body), "request_id");
+    const char *again = json_field(service_json(t, 200, "POST", "/api/v1/save_weights", "%s", body), "request_id");
     assert_string_equal(again, save);                  /* a replay across the restart */
     service_wait(t, service_step(t, model, 10, 1e-2)); /* takes the pending gradient */
     double after = service_loss(t, model, 11, text_a, N);
@@ -148,8 +146,7 @@ TEST(sudden_end_without_one)
     assert_int_equal(a.status, 410);
     answer_free(&a);
     assert_string_equal(lost, service_step(t, model, 8, 1e-2)); /* never executed twice */
-    service_wait_failure(t, service_pass(t, model, 9, text_a, N, false), "user",
-                         "load a checkpoint");
+    service_wait_failure(t, service_pass(t, model, 9, text_a, N, false), "user", "load a checkpoint");
     char run_path[200];
     snprintf(run_path, sizeof run_path, "/api/v1/training_runs/%s", model);
     answer run = service_call(t, "GET", run_path, NULL, NULL, 0);
@@ -200,20 +197,19 @@ TEST(samplers_come_back)
                                        "{\"model_id\":\"%s\",\"seq_id\":5,"
                                        "\"sampling_session_seq_id\":0}",
                                        model);
-    const char *sampler =
-        hold(json_field(service_wait(t, json_field(promise, "request_id")), "sampling_session_id"));
+    const char *sampler = hold(json_field(service_wait(t, json_field(promise, "request_id")), "sampling_session_id"));
     const char *body = "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{"
                        "\"type\":\"encoded_text\",\"tokens\":[1,5]}]},\"sampling_params\":{"
                        "\"max_tokens\":8,\"seed\":3}}";
     char text[400];
     snprintf(text, sizeof text, body, sampler, 0);
-    const char *before = hold(service_wait(
-        t, json_field(service_json(t, 200, "POST", "/api/v1/asample", "%s", text), "request_id")));
+    const char *before =
+        hold(service_wait(t, json_field(service_json(t, 200, "POST", "/api/v1/asample", "%s", text), "request_id")));
     tinkc_engine_free(engine);
     engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     t = tinkc_engine_transport(engine);
-    const char *after = service_wait(
-        t, json_field(service_json(t, 200, "POST", "/api/v1/asample", "%s", text), "request_id"));
+    const char *after =
+        service_wait(t, json_field(service_json(t, 200, "POST", "/api/v1/asample", "%s", text), "request_id"));
     assert_string_equal(before, after);
     tinkc_engine_free(engine);
     tiny_model_remove(store);
@@ -235,17 +231,15 @@ TEST(rolled_back_runs_save_nothing)
         int seq = 5 + 3 * boot;
         engine = open_engine(copy, TINKC_DURABILITY_SNAPSHOT);
         t = tinkc_engine_transport(engine);
-        const char *save =
-            service_json(t, 200, "POST", "/api/v1/save_weights",
-                         "{\"model_id\":\"%s\",\"path\":\"x\",\"seq_id\":%d}", model, seq);
+        const char *save = service_json(t, 200, "POST", "/api/v1/save_weights",
+                                        "{\"model_id\":\"%s\",\"path\":\"x\",\"seq_id\":%d}", model, seq);
         service_wait_failure(t, json_field(save, "request_id"), "user", "load a checkpoint");
         save = service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler",
                             "{\"model_id\":\"%s\",\"seq_id\":%d,"
                             "\"sampling_session_seq_id\":%d}",
                             model, seq + 1, boot);
         service_wait_failure(t, json_field(save, "request_id"), "user", "load a checkpoint");
-        service_wait_failure(t, service_pass(t, model, seq + 2, text_a, N, false), "user",
-                             "load a checkpoint");
+        service_wait_failure(t, service_pass(t, model, seq + 2, text_a, N, false), "user", "load a checkpoint");
         tinkc_engine_free(engine);
     }
     tiny_model_remove(copy);
@@ -259,8 +253,8 @@ TEST(samplers_give_way)
     tinkc_error err = { 0 };
     char *store = tiny_folder();
     const char *const settings[] = { "disk_reserve", "0", "snapshot_memory_bytes", "1", NULL };
-    tinkc_engine *engine = tinkc_engine_new(
-        &(tinkc_engine_options){ .threads = 1, .store = store, .settings = settings }, &err);
+    tinkc_engine *engine =
+        tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .store = store, .settings = settings }, &err);
     assert_ok(err);
     assert_true(tinkc_engine_add_model(engine, "tiny", model_folder, &err));
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -273,8 +267,7 @@ TEST(samplers_give_way)
                                          "{\"model_id\":\"%s\",\"seq_id\":%d,"
                                          "\"sampling_session_seq_id\":%d}",
                                          model, 3 + 3 * i, i);
-        samplers[i] = hold(
-            json_field(service_wait(t, json_field(saved, "request_id")), "sampling_session_id"));
+        samplers[i] = hold(json_field(service_wait(t, json_field(saved, "request_id")), "sampling_session_id"));
         tinkc_text status = { 0 };
         bytes[i] = json_number(tinkc_engine_status(engine, &status, &err), "snapshot_bytes");
         tinkc_text_free(&status);
@@ -282,18 +275,17 @@ TEST(samplers_give_way)
     assert_true(bytes[0] > 0 && bytes[SAMPLERS - 1] == bytes[0]); /* one of them at a time */
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < SAMPLERS; i++) {
-            const char *asked = service_json(
-                t, 200, "POST", "/api/v1/asample",
-                "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{\"type\":"
-                "\"encoded_text\",\"tokens\":[1,5]}]},\"sampling_params\":{\"max_tokens\":4,"
-                "\"seed\":3}}",
-                samplers[i], round);
+            const char *asked =
+                service_json(t, 200, "POST", "/api/v1/asample",
+                             "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{\"type\":"
+                             "\"encoded_text\",\"tokens\":[1,5]}]},\"sampling_params\":{\"max_tokens\":4,"
+                             "\"seed\":3}}",
+                             samplers[i], round);
             const char *got = hold(service_wait(t, json_field(asked, "request_id")));
             if (round == 0)
                 first[i] = got;
             else
-                assert_string_equal(strstr(got, "\"sequences\""),
-                                    strstr(first[i], "\"sequences\""));
+                assert_string_equal(strstr(got, "\"sequences\""), strstr(first[i], "\"sequences\""));
         }
     tinkc_engine_free(engine);
     tiny_model_remove(store);
@@ -347,9 +339,8 @@ TEST(a_store_in_use_or_of_another_kind_is_refused)
     sqlite3 *db = NULL;
     snprintf(path, sizeof path, "%s/meta.db", store);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(
-        sqlite3_exec(db, "DROP TABLE runs; CREATE VIEW runs AS SELECT 1 AS id", NULL, NULL, NULL),
-        SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "DROP TABLE runs; CREATE VIEW runs AS SELECT 1 AS id", NULL, NULL, NULL),
+                     SQLITE_OK);
     sqlite3_close(db);
     err = (tinkc_error){ 0 };
     assert_null(tinkc_engine_new(&(tinkc_engine_options){ .store = store }, &err));
@@ -396,9 +387,7 @@ TEST(a_lost_folder_is_reported_once)
         tinkc_error err = { 0 };
         int n = 0;
         tinkc_engine_free(tinkc_engine_new(
-            &(tinkc_engine_options){
-                .threads = 1, .store = store, .log = count_gone, .log_user = &n },
-            &err));
+            &(tinkc_engine_options){ .threads = 1, .store = store, .log = count_gone, .log_user = &n }, &err));
         assert_ok(err);
         assert_int_equal(n, boot == 0);
     }

@@ -100,10 +100,10 @@ int fdatasync(int fd)
 }
 #pragma GCC visibility pop
 
-#define assert_synced(list)                                                                        \
-    do {                                                                                           \
-        assert_string_equal(synced.text, list);                                                    \
-        synced.text[0] = '\0';                                                                     \
+#define assert_synced(list)                                                                                            \
+    do {                                                                                                               \
+        assert_string_equal(synced.text, list);                                                                        \
+        synced.text[0] = '\0';                                                                                         \
     } while (0)
 
 static char *filled(tke_store *s, tkc_arena *arena, const char *text)
@@ -184,8 +184,7 @@ TEST(what_is_not_synced_is_undone)
     assert_holds(a, "old");
     assert_false(tkc_is_dir(new));
     err = (tinkc_error){ 0 };
-    assert_false(
-        tke_store_place(s, filled(s, &arena, "new"), b, &err)); /* a name that was free is */
+    assert_false(tke_store_place(s, filled(s, &arena, "new"), b, &err)); /* a name that was free is */
     assert_false(tkc_is_dir(b));
     err = (tinkc_error){ 0 };
     assert_false(tke_store_move(s, a, b, &err)); /* what is moved is where it was */
@@ -253,8 +252,7 @@ TEST(an_undone_group)
     tinkc_error err = { 0 };
     outcome made = { 0 }, before = { 0 }, undone = { 0 }, after = { 0 }, later = { 0 };
     tke_store *s = open_store(NULL);
-    add(s, "CREATE TRIGGER no BEFORE INSERT ON runs BEGIN SELECT RAISE(ROLLBACK, 'full'); END",
-        &made);
+    add(s, "CREATE TRIGGER no BEFORE INSERT ON runs BEGIN SELECT RAISE(ROLLBACK, 'full'); END", &made);
     tke_store_sync(s);
     assert_true(made.done && made.code == TINKC_OK);
     pthread_mutex_lock(&turnstile);
@@ -399,12 +397,9 @@ static void append(tke_store *s, int64_t seq)
     tinkc_error err = { 0 };
     char body[32];
     snprintf(body, sizeof body, "body %lld", (long long)seq);
-    const tke_journal_record r = { .seq = seq,
-                                   .kind = 3,
-                                   .epoch = 1,
-                                   .is_pb = true,
-                                   .hash = { (uint64_t)seq, 2 },
-                                   .body = tkc_str(body) };
+    const tke_journal_record r = {
+        .seq = seq, .kind = 3, .epoch = 1, .is_pb = true, .hash = { (uint64_t)seq, 2 }, .body = tkc_str(body)
+    };
     assert_true(tke_journal_append(s, "run", &r, &err));
 }
 
@@ -477,11 +472,11 @@ TEST(a_query_ends_with_its_rows_its_reader_or_an_error)
     tke_store *s = open_store(NULL);
     assert_true(tke_store_query(s, "SELECT 1 UNION SELECT 2", stop_at_once, &n, &err, ""));
     assert_int_equal(n, 1);
-    assert_true(tke_store_query(s, "SELECT ?2 - ?1 + length(?3)", count, &got, &err, "iit",
-                                (int64_t)1, (int64_t)5, "abc"));
+    assert_true(
+        tke_store_query(s, "SELECT ?2 - ?1 + length(?3)", count, &got, &err, "iit", (int64_t)1, (int64_t)5, "abc"));
     assert_int_equal(got, 7);
-    assert_true(tke_store_query(s, "SELECT ?2 - ?1 + length(?3)", count, &got, &err, "iit",
-                                (int64_t)1, (int64_t)6, "abc")); /* again, with others */
+    assert_true(tke_store_query(s, "SELECT ?2 - ?1 + length(?3)", count, &got, &err, "iit", (int64_t)1, (int64_t)6,
+                                "abc")); /* again, with others */
     assert_int_equal(got, 8);
     assert_true(tke_store_query(s, "SELECT ?1 IS NULL", count, &got, &err, "t", NULL));
     assert_int_equal(got, 1);
@@ -492,10 +487,9 @@ TEST(a_query_ends_with_its_rows_its_reader_or_an_error)
     assert_false(tke_store_query(s, "SELECT nothing", count, &got, &err, ""));
     assert_int_equal(err.code, TINKC_E_STORE);
     err = (tinkc_error){ 0 };
-    assert_true(tke_store_query(s, "SELECT ?1 + ?16", count, &got, &err, "iiiiiiiiiiiiiiii",
-                                (int64_t)4, (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0,
-                                (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0,
-                                (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0,
+    assert_true(tke_store_query(s, "SELECT ?1 + ?16", count, &got, &err, "iiiiiiiiiiiiiiii", (int64_t)4, (int64_t)0,
+                                (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0,
+                                (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0,
                                 (int64_t)5)); /* as many as there can be */
     assert_int_equal(got, 9);
     assert_false(tke_store_query(s, "SELECT 1", count, &got, &err, "iiiiiiiiiiiiiiiii"));
@@ -581,12 +575,11 @@ TEST(any_part_of_an_archive)
 TEST(a_vocabulary_is_stored_and_read)
 {
     tinkc_error err = { 0 };
-    tke_vocab *v = tke_vocab_parse(
-        NULL,
-        tkc_str(
-            "{\"added_tokens\":[{\"id\":4,\"content\":\"<end>\"}],\"model\":{\"vocab\":{\"a\":0,"
-            "\"\\u0120the\":1,\"\\u00c3\":2,\"\\u00a9\":3,\"\\u010a\":5}}}"),
-        &err);
+    tke_vocab *v =
+        tke_vocab_parse(NULL,
+                        tkc_str("{\"added_tokens\":[{\"id\":4,\"content\":\"<end>\"}],\"model\":{\"vocab\":{\"a\":0,"
+                                "\"\\u0120the\":1,\"\\u00c3\":2,\"\\u00a9\":3,\"\\u010a\":5}}}"),
+                        &err);
     assert_ok(err);
     assert_str(tke_vocab_bytes(v, 0), "a");
     assert_str(tke_vocab_bytes(v, 1), " the");
@@ -623,8 +616,7 @@ static void ask_many(tke_store *s, void *user, tinkc_error *err)
         for (int i = 0; i < MANY; i++) {
             int64_t got = -1;
             snprintf(sql[i], sizeof sql[i], "SELECT %d + ?", i);
-            if (!tke_store_query(s, sql[i], count, &got, err, "i", (int64_t)round) ||
-                got != i + round)
+            if (!tke_store_query(s, sql[i], count, &got, err, "i", (int64_t)round) || got != i + round)
                 tkc_fail(err, TINKC_E_STATE, "%s: %lld", sql[i], (long long)got);
         }
 }
@@ -681,8 +673,7 @@ TEST(who_may_open)
     char *folder = tiny_folder(), text[600], path[600];
     tke_store *s = open_store(folder);
     assert_null(tke_store_open(NULL, &silent, folder, &err));
-    snprintf(text, sizeof text,
-             "store %s: another process has it open; stop that one, or use another folder", folder);
+    snprintf(text, sizeof text, "store %s: another process has it open; stop that one, or use another folder", folder);
     assert_string_equal(err.message, text);
     assert_int_equal(err.cause, TINKC_E_CONFLICT);
     tke_store_close(s);

@@ -112,8 +112,7 @@ TEST(a_store_in_use_is_only_looked_at)
     listing l = { .bytes = 0 };
     gc(store, (tinkc_store_gc_options){ .steps = true }, &l);
     assert_string_equal(l.goes, "weights/000001 ");
-    assert_false(
-        tinkc_store_gc(store, &(tinkc_store_gc_options){ .remove = true }, NULL, NULL, &err));
+    assert_false(tinkc_store_gc(store, &(tinkc_store_gc_options){ .remove = true }, NULL, NULL, &err));
     assert_int_equal(err.cause, TINKC_E_CONFLICT);
     tinkc_engine_free(engine);
     tiny_model_remove(store);
@@ -196,7 +195,7 @@ TEST(an_image_goes_if_a_newer_state_is_whole)
 
 /* ---- DELETE of a run ---- */
 
-static int32_t delete(const tinkc_transport *t, const char *path)
+static int32_t delete (const tinkc_transport *t, const char *path)
 {
     answer a = service_call(t, "DELETE", path, NULL, NULL, 0);
     int32_t status = a.status;
@@ -217,13 +216,13 @@ TEST(a_run_without_checkpoints_is_deleted_for_good)
     snprintf(folder, sizeof folder, "%s/runs/%s", store, model);
     service_wait(t, post(t, "/api/v1/save_weights", model, 1, ",\"path\":\"mine\""));
     train(t, model, 2, 1);
-    assert_int_equal(delete(t, run), 409); /* what somebody named is deleted by name */
-    assert_int_equal(delete(t, checkpoint), 204);
+    assert_int_equal(delete (t, run), 409); /* what somebody named is deleted by name */
+    assert_int_equal(delete (t, checkpoint), 204);
     int32_t status = 0;
-    wait_until((status = delete(t, run)) != 0);
+    wait_until((status = delete (t, run)) != 0);
     assert_int_equal(status, 204);
     assert_int_equal(access(folder, F_OK), -1);
-    assert_int_equal(delete(t, run), 404);
+    assert_int_equal(delete (t, run), 404);
     tinkc_engine_free(engine);
     engine = world_open(store, TINKC_DURABILITY_JOURNAL, usual);
     answer a = service_call(tinkc_engine_transport(engine), "GET", "/api/v1/training_runs", NULL, NULL, 0);

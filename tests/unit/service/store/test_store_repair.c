@@ -21,9 +21,8 @@ static int32_t mode_of(const char *folder, const char *name)
 
 static void save_as(const tinkc_transport *t, const char *model, int seq, const char *name)
 {
-    const char *promise =
-        service_json(t, 200, "POST", "/api/v1/save_weights",
-                     "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"%s\"}", model, seq, name);
+    const char *promise = service_json(t, 200, "POST", "/api/v1/save_weights",
+                                       "{\"model_id\":\"%s\",\"seq_id\":%d,\"path\":\"%s\"}", model, seq, name);
     service_wait(t, hold(json_field(promise, "request_id")));
 }
 
@@ -70,8 +69,7 @@ TEST(other_folders_are_refused)
         tinkc_error err = { 0 };
         seen s = { 0 };
         char *folder = tiny_folder();
-        assert_false(tinkc_store_check(folder, &(tinkc_store_check_options){ .repair = repair },
-                                       note, &s, &err));
+        assert_false(tinkc_store_check(folder, &(tinkc_store_check_options){ .repair = repair }, note, &s, &err));
         assert_int_equal(err.code, TINKC_E_NOT_FOUND);
         assert_non_null(strstr(err.message, "is not a store"));
         assert_int_equal(rmdir(folder), 0); /* empty as before */
@@ -106,8 +104,7 @@ TEST(flipped_bits_are_noticed)
     assert_int_equal(err.cause, TINKC_E_CONFLICT);
     err = (tinkc_error){ 0 };
     assert_false(/* nor is it put aside, whatever it looks like */
-                 tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s,
-                                   &err));
+                 tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s, &err));
     assert_int_equal(err.cause, TINKC_E_CONFLICT);
     assert_int_equal(s.n_bad, 0);
     tinkc_engine_free(engine);
@@ -130,11 +127,9 @@ TEST(flipped_bits_are_noticed)
     assert_int_equal(s.n_bad, 1);
     assert_non_null(strstr(s.last, "weights/bad"));
     err = (tinkc_error){ 0 };
-    assert_true(
-        tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s, &err));
+    assert_true(tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s, &err));
     s = (seen){ 0 };
-    (void)tinkc_store_check(store, NULL, note, &s,
-                            &err); /* its row is taken out at the next start */
+    (void)tinkc_store_check(store, NULL, note, &s, &err); /* its row is taken out at the next start */
     engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
     t = tinkc_engine_transport(engine);
     const char *list = service_json(t, 200, "GET", "/api/v1/checkpoints", "%s", "");
@@ -166,8 +161,7 @@ TEST(a_lost_database_is_noticed)
     assert_int_equal(s.n_bad, 1); /* the folders are checked all the same */
     assert_string_equal(err.message, "1 entry is damaged or missing");
     err = (tinkc_error){ 0 };
-    assert_true(
-        tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s, &err));
+    assert_true(tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s, &err));
     /* The checkpoint is there, and what it loads is what was saved. */
     engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
     t = tinkc_engine_transport(engine);
@@ -177,13 +171,11 @@ TEST(a_lost_database_is_noticed)
     assert_true(service_loss(t, other, 2, text_a, N) == loss);
     tinkc_engine_free(engine);
     /* A database that is not one is put aside. */
-    snprintf(command, sizeof command, "echo rubbish > '%s'/meta.db; rm -f '%s'/meta.db-*", store,
-             store);
+    snprintf(command, sizeof command, "echo rubbish > '%s'/meta.db; rm -f '%s'/meta.db-*", store, store);
     assert_int_equal(system(command), 0);
     err = (tinkc_error){ 0 };
     s = (seen){ 0 };
-    assert_true(
-        tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s, &err));
+    assert_true(tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s, &err));
     assert_ok(err);
     assert_int_equal(s.n_bad, 1); /* the database */
     tiny_model_remove(store);
@@ -234,8 +226,7 @@ static void assert_lists(const char *store, const char *model)
 {
     char path[300];
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
-    const char *list = service_json(tinkc_engine_transport(engine), 200, "GET",
-                                    "/api/v1/checkpoints", "%s", "");
+    const char *list = service_json(tinkc_engine_transport(engine), 200, "GET", "/api/v1/checkpoints", "%s", "");
     snprintf(path, sizeof path, "tinker://%s/weights/kept", model);
     assert_non_null(strstr(list, path));
     tinkc_engine_free(engine);
@@ -304,8 +295,7 @@ TEST(a_repair_of_one_flipped_bit_converges)
     seen s;
     char *store = tiny_folder(), path[700];
     const char *model = saved_store(store);
-    static const char *const files[] = { "weights/kept/adapter_model.safetensors",
-                                         "weights/kept/train_state.json",
+    static const char *const files[] = { "weights/kept/adapter_model.safetensors", "weights/kept/train_state.json",
                                          "weights/kept/optimizer.safetensors" };
     for (int i = 0; i < 2; i++) { /* the second time, damaged/ has one of this name */
         shell("cp -r '%s/runs/%s/weights/kept' '%s/good'", store, model, store);
@@ -316,8 +306,7 @@ TEST(a_repair_of_one_flipped_bit_converges)
         shell("mv '%s/good' '%s/runs/%s/weights/kept'", store, store, model);
         assert_repaired(store);
     }
-    shell("test -d '%s/damaged/%s/weights/kept' -a -d '%s/damaged/%s/weights/kept.2'", store, model,
-          store, model);
+    shell("test -d '%s/damaged/%s/weights/kept' -a -d '%s/damaged/%s/weights/kept.2'", store, model, store, model);
     assert_lists(store, model);
     tiny_model_remove(store);
 }
@@ -534,12 +523,10 @@ TEST(what_cannot_be_put_aside)
              store);
     assert_int_equal(system(text), 0);
     lines l = { 0 };
-    assert_false(tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, keep_line,
-                                   &l, &err));
+    assert_false(tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, keep_line, &l, &err));
     assert_string_equal(err.message, "1 entry is damaged or missing and could not be repaired");
     assert_int_equal(l.n, 3);
-    snprintf(text, sizeof text,
-             "ok %s/weights/a: could not be moved to %s/damaged/%s/weights/a: ", model, store,
+    snprintf(text, sizeof text, "ok %s/weights/a: could not be moved to %s/damaged/%s/weights/a: ", model, store,
              model);
     assert_true(strncmp(l.text[1], text, strlen(text)) == 0);
     if (!strstr(l.text[1], "damaged: File exists"))
@@ -549,11 +536,10 @@ TEST(what_cannot_be_put_aside)
     assert_int_equal(system(text), 0);
     err = (tinkc_error){ 0 };
     l = (lines){ 0 };
-    assert_true(tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, keep_line,
-                                  &l, &err));
+    assert_true(tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, keep_line, &l, &err));
     for (const char *name = "ab"; *name; name++) {
-        snprintf(text, sizeof text, "ok %s/weights/%c: moved to %s/damaged/%s/weights/%c", model,
-                 *name, store, model, *name);
+        snprintf(text, sizeof text, "ok %s/weights/%c: moved to %s/damaged/%s/weights/%c", model, *name, store, model,
+                 *name);
         if (!has_line(&l, text))
             fail_msg("no line: %s", text);
     }
@@ -568,8 +554,7 @@ TEST(nobody_else_reads_it)
     service_session(tinkc_engine_transport(engine));
     assert_int_equal(mode_of(store, "meta.db"), 0600);
     assert_int_equal(mode_of(store, "meta.db-wal"), 0600);
-    snprintf(path, sizeof path, "%s/runs",
-             store); /* from the start: it must survive a power loss */
+    snprintf(path, sizeof path, "%s/runs", store); /* from the start: it must survive a power loss */
     assert_true(tkc_is_dir(path));
     assert_int_equal(mode_of(store, "unrecorded"), 0600);
     tinkc_engine_free(engine);

@@ -196,8 +196,7 @@ TEST(loads_are_not_repeated_from_other_weights)
     snprintf(body, sizeof body, ",\"path\":\"tinker://%s/weights/x\",\"optimizer\":true", model);
     service_wait(t, post(t, "/api/v1/load_weights", model, 6, body));
     train(t, model, 7, 1);
-    service_wait(t,
-                 post(t, "/api/v1/save_weights", model, 9, ",\"path\":\"x\",\"overwrite\":true"));
+    service_wait(t, post(t, "/api/v1/save_weights", model, 9, ",\"path\":\"x\",\"overwrite\":true"));
     train(t, model, 10, 1);
     char *copy = copy_store(store);
     tinkc_engine_free(engine);
@@ -222,11 +221,10 @@ TEST(a_model_made_from_a_checkpoint)
         const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
         train(t, model, 1, 2);
         service_wait(t, post(t, "/api/v1/save_weights", model, 5, ",\"path\":\"x\""));
-        const char *made = service_json(
-            t, 200, "POST", "/api/v1/load_weights",
-            "{\"session_id\":\"%s\",\"model_seq_id\":1,\"path\":\"tinker://%s/weights/x\","
-            "\"optimizer\":true}",
-            session, model);
+        const char *made = service_json(t, 200, "POST", "/api/v1/load_weights",
+                                        "{\"session_id\":\"%s\",\"model_seq_id\":1,\"path\":\"tinker://%s/weights/x\","
+                                        "\"optimizer\":true}",
+                                        session, model);
         const char *second = hold(json_field(made, "model_id"));
         service_wait(t, json_field(made, "request_id")); /* from here on it must be there */
         char *copy = copy_store(store);
@@ -257,8 +255,8 @@ TEST(failures_are_no_losses)
         assert_true(tinkc_engine_flush(engine, PATIENCE_MS, &err));
         const char *bad = hold(service_pass(t, model, 5, beyond, 4, false));
         service_wait_failure(t, bad, "user", "99");
-        const char *load = post(t, "/api/v1/load_weights", model, 6,
-                                ",\"path\":\"tinker://a/weights/b\",\"optimizer\":true");
+        const char *load =
+            post(t, "/api/v1/load_weights", model, 6, ",\"path\":\"tinker://a/weights/b\",\"optimizer\":true");
         service_wait_failure(t, load, "user", "does not exist");
         char *copy = copy_store(store);
         tinkc_engine_free(engine);
@@ -336,8 +334,7 @@ TEST(a_finished_session_keeps_checkpoints_and_no_images)
         engine = open_engine(stores[i], TINKC_DURABILITY_JOURNAL);
         assert_true(is_listed(tinkc_engine_transport(engine), "weights/x"));
         tinkc_engine_free(engine);
-        assert_false(has_file(stores[i], model, "image.0") ||
-                     has_file(stores[i], model, "journal"));
+        assert_false(has_file(stores[i], model, "image.0") || has_file(stores[i], model, "journal"));
         assert_true(has_file(stores[i], model, "weights/x/checkpoint_complete"));
     }
     tiny_model_remove(early);
@@ -354,8 +351,7 @@ TEST(unloaded_is_unloaded)
     train(t, model, 1, 1);
     assert_true(tinkc_engine_flush(engine, PATIENCE_MS, &err));
     train(t, model, 3, 1);
-    service_wait(t, json_field(service_json(t, 200, "POST", "/api/v1/unload_model",
-                                            "{\"model_id\":\"%s\"}", model),
+    service_wait(t, json_field(service_json(t, 200, "POST", "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model),
                                "request_id"));
     snprintf(path, sizeof path, "%s/runs/%s/journal", store, model);
     assert_false(tkc_is_file(path));

@@ -100,10 +100,9 @@ TEST(an_archive_is_what_tar_writes)
     assert_memory_equal(at + 6 * BLOCK + LARGE, zeros, LARGE_BLOCKS - LARGE);
     assert_memory_equal(at + tar.total - 2 * BLOCK, zeros, 2 * BLOCK);
     /* Ranges that begin or end at the edge of a part. */
-    static const int64_t edges[] = { 0,      1,      511,    512,    513,    516,    517,
-                                     1023,   1024,   1536,   2048,   2559,   2560,   3071,
-                                     3072,   3073,   265215, 265216, 265217, 303071, 303072,
-                                     303103, 303104, 303105, 304127, 304128 };
+    static const int64_t edges[] = { 0,      1,      511,    512,    513,    516,    517,    1023,   1024,
+                                     1536,   2048,   2559,   2560,   3071,   3072,   3073,   265215, 265216,
+                                     265217, 303071, 303072, 303103, 303104, 303105, 304127, 304128 };
     assert_int_equal(tar.total, 304128);
     for (size_t i = 0; i < sizeof edges / sizeof *edges; i++)
         for (size_t k = i; k < sizeof edges / sizeof *edges; k++) {

@@ -33,8 +33,7 @@ static void note(char what, const char *path)
     bool ours = what == ANSWERED || (len && strncmp(path, list.store, len) == 0);
     if (ours && list.n < MOST) {
         list.calls[list.n].what = what;
-        snprintf(list.calls[list.n++].path, sizeof list.calls[0].path, "%s",
-                 what == ANSWERED ? "" : path + len);
+        snprintf(list.calls[list.n++].path, sizeof list.calls[0].path, "%s", what == ANSWERED ? "" : path + len);
     }
     pthread_mutex_unlock(&list.lock);
 }
@@ -61,19 +60,18 @@ static void count_rows(void)
     sqlite3_stmt *found = NULL;
     snprintf(path, sizeof path, "%s/meta.db", list.store);
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
-        sqlite3_prepare_v2(db, sql, -1, &found, NULL) == SQLITE_OK &&
-        sqlite3_step(found) == SQLITE_ROW)
+        sqlite3_prepare_v2(db, sql, -1, &found, NULL) == SQLITE_OK && sqlite3_step(found) == SQLITE_ROW)
         atomic_store(&rows_when_moved, sqlite3_column_int(found, 0));
     sqlite3_finalize(found);
     sqlite3_close_v2(db);
 }
 
 /* The C library's own function of a type. (A pointer of dlsym is turned into one as POSIX says.) */
-#define REAL(name, ...)                                                                            \
-    __extension__({                                                                                \
-        __typeof__(&name) next;                                                                    \
-        *(void **)&next = dlsym(RTLD_NEXT, #name);                                                 \
-        next(__VA_ARGS__);                                                                         \
+#define REAL(name, ...)                                                                                                \
+    __extension__({                                                                                                    \
+        __typeof__(&name) next;                                                                                        \
+        *(void **)&next = dlsym(RTLD_NEXT, #name);                                                                     \
+        next(__VA_ARGS__);                                                                                             \
     })
 #pragma GCC visibility push(default) /* SQLite must find them */
 
@@ -126,8 +124,7 @@ static int find(int from, char what, const char *end)
     pthread_mutex_lock(&list.lock);
     for (int i = from; i >= 0 && i < (int)list.n && found == NONE; i++) {
         size_t len = strlen(list.calls[i].path), n = strlen(end);
-        if (list.calls[i].what == what && len >= n &&
-            strcmp(list.calls[i].path + len - n, end) == 0)
+        if (list.calls[i].what == what && len >= n && strcmp(list.calls[i].path + len - n, end) == 0)
             found = i;
     }
     pthread_mutex_unlock(&list.lock);
@@ -149,8 +146,7 @@ static bool synced_before(int place, const char *name)
     for (int i = 0; i < place; i++) {
         const char *below = strstr(list.calls[i].path, "/tmp/");
         const char *file = below ? strchr(below + 5, '/') : NULL;
-        if (list.calls[i].what == SYNCED && below &&
-            (name ? file && strcmp(file + 1, name) == 0 : !file))
+        if (list.calls[i].what == SYNCED && below && (name ? file && strcmp(file + 1, name) == 0 : !file))
             return true;
     }
     return false;
@@ -274,8 +270,7 @@ TEST(an_image_is_in_its_place_before_the_journal_is_trimmed)
     int kept = find(placed, SYNCED, part(&w, ""));
     int trimmed = find(0, RENAMED, part(&w, "/journal"));
     expect_in_order("its name is synced, then the journal is replaced", kept, trimmed);
-    expect_in_order("the journal's new name is synced", trimmed,
-                    find(trimmed, SYNCED, part(&w, "")));
+    expect_in_order("the journal's new name is synced", trimmed, find(trimmed, SYNCED, part(&w, "")));
     close_world(&w);
 }
 

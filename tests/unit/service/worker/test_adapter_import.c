@@ -28,8 +28,7 @@ static char *make_adapter(int rank)
     const char *model = hold(service_model(at, service_session(at), 0, "tiny", rank, 7));
     service_wait(at, post(at, "/api/v1/save_weights_external", model, 1, ",\"path\":\"x\""));
     tinkc_engine_free(e);
-    snprintf(command, sizeof command, "cp '%s'/runs/*/external_weights/x/adapter_* '%s'/", other,
-             copy);
+    snprintf(command, sizeof command, "cp '%s'/runs/*/external_weights/x/adapter_* '%s'/", other, copy);
     assert_int_equal(system(command), 0);
     tiny_model_remove(other);
     return copy;
@@ -89,8 +88,7 @@ static void name_of(const char *base, const char *name, char out[100])
     for (int i = 0; i < 16; i++) {
         const char *mark = i == 4 || i == 10 ? "-" : i == 6 ? "-8" : i == 8 ? "-a" : "";
         int nibble = i == 6 || i == 8;
-        n += (size_t)snprintf(out + n, 100 - n, nibble ? "%s%x" : "%s%02x", mark,
-                              nibble ? sum[i] & 15 : sum[i]);
+        n += (size_t)snprintf(out + n, 100 - n, nibble ? "%s%x" : "%s%02x", mark, nibble ? sum[i] & 15 : sum[i]);
     }
     snprintf(out + n, 100 - n, ":train:0");
 }
@@ -126,11 +124,9 @@ TEST(an_import_makes_a_run_and_its_checkpoints)
     assert_int_equal(stat(path, &one), 0);
     assert_true(one.st_ino == folder.st_ino);
     /* Its files are the same in both places, and marked as complete. */
-    snprintf(path, sizeof path, "%s/runs/%s/weights/imported/adapter_model.safetensors", store,
-             run);
+    snprintf(path, sizeof path, "%s/runs/%s/weights/imported/adapter_model.safetensors", store, run);
     assert_int_equal(stat(path, &one), 0);
-    snprintf(path, sizeof path, "%s/runs/%s/sampler_weights/imported/adapter_model.safetensors",
-             store, run);
+    snprintf(path, sizeof path, "%s/runs/%s/sampler_weights/imported/adapter_model.safetensors", store, run);
     assert_int_equal(stat(path, &two), 0);
     assert_true(one.st_ino == two.st_ino);
     snprintf(path, sizeof path, "%s/runs/%s/weights/imported/checkpoint_complete", store, run);
@@ -145,10 +141,9 @@ TEST(an_import_makes_a_run_and_its_checkpoints)
     answer_free(&a);
     snprintf(path, sizeof path, "/api/v1/training_runs/%s", run);
     a = service_call(t, "GET", path, NULL, NULL, 0);
-    assert_non_null(strstr(a.body.data,
-                           "\"base_model\":\"tiny\",\"model_owner\":\"tml:organization_"
-                           "user:default\",\"is_lora\":true,\"corrupted\":false,"
-                           "\"lora_rank\":4"));
+    assert_non_null(strstr(a.body.data, "\"base_model\":\"tiny\",\"model_owner\":\"tml:organization_"
+                                        "user:default\",\"is_lora\":true,\"corrupted\":false,"
+                                        "\"lora_rank\":4"));
     answer_free(&a);
     snprintf(path, sizeof path, "%.36s", run);
     pthread_mutex_lock(&tke_engine_service(engine)->lock);
@@ -162,14 +157,13 @@ TEST(an_import_makes_a_run_and_its_checkpoints)
     pthread_mutex_unlock(&tke_engine_service(engine)->lock);
     /* Training continues from it, and it can be sampled. */
     const char *session_id = hold(service_session(t));
-    const char *promise = service_json(
-        t, 200, "POST", "/api/v1/load_weights",
-        "{\"session_id\":\"%s\",\"model_seq_id\":0,\"path\":\"%s\",\"optimizer\":false}",
-        session_id, weights.data);
+    const char *promise = service_json(t, 200, "POST", "/api/v1/load_weights",
+                                       "{\"session_id\":\"%s\",\"model_seq_id\":0,\"path\":\"%s\",\"optimizer\":false}",
+                                       session_id, weights.data);
     service_wait(t, hold(json_field(promise, "request_id")));
     service_json(t, 200, "POST", "/api/v1/create_sampling_session",
-                 "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"model_path\":\"%s\"}",
-                 session_id, sampler.data);
+                 "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"model_path\":\"%s\"}", session_id,
+                 sampler.data);
     /* Another name is another run, and so are other files. */
     const tinkc_import_options named = { .adapter = adapter, .base_model = "tiny", .name = "b-1" };
     assert_true(tinkc_engine_import(engine, &named, &again, NULL, &err));
@@ -183,8 +177,8 @@ TEST(an_import_makes_a_run_and_its_checkpoints)
                    : "printf ' ' >> '%s/%s'",
                  changed, files[i]);
         assert_int_equal(system(command), 0);
-        assert_true(tinkc_engine_import(
-            engine, &(tinkc_import_options){ changed, "tiny", NULL, { 0 } }, &again, NULL, &err));
+        assert_true(
+            tinkc_engine_import(engine, &(tinkc_import_options){ changed, "tiny", NULL, { 0 } }, &again, NULL, &err));
         assert_ok(err);
         assert_string_not_equal(again.data, weights.data);
         tiny_model_remove(changed);
@@ -209,24 +203,21 @@ TEST(an_import_without_sense_is_refused)
 {
     char *large = make_adapter(5), *empty = tiny_folder();
     refused(NULL, TINKC_E_ARGUMENT, "adapter and base_model are required");
-    refused(&(tinkc_import_options){ .adapter = adapter }, TINKC_E_ARGUMENT,
-            "adapter and base_model are required");
-    refused(&(tinkc_import_options){ .base_model = "tiny" }, TINKC_E_ARGUMENT,
-            "adapter and base_model are required");
+    refused(&(tinkc_import_options){ .adapter = adapter }, TINKC_E_ARGUMENT, "adapter and base_model are required");
+    refused(&(tinkc_import_options){ .base_model = "tiny" }, TINKC_E_ARGUMENT, "adapter and base_model are required");
     refused(&(tinkc_import_options){ adapter, "tiny", NULL, { [4] = 1 } }, TINKC_E_ARGUMENT,
             "import options: reserved must be zero");
-    refused(&(tinkc_import_options){ .adapter = "/nonexistent", .base_model = "tiny" },
-            TINKC_E_FILE, "/nonexistent: no such folder");
+    refused(&(tinkc_import_options){ .adapter = "/nonexistent", .base_model = "tiny" }, TINKC_E_FILE,
+            "/nonexistent: no such folder");
     refused(&(tinkc_import_options){ .adapter = adapter, .base_model = "none" }, TINKC_E_NOT_FOUND,
             "no base model 'none' is registered");
-    refused(&(tinkc_import_options){ .adapter = adapter, .base_model = "tiny", .name = "a/b" },
-            TINKC_E_PATH, "Invalid path");
+    refused(&(tinkc_import_options){ .adapter = adapter, .base_model = "tiny", .name = "a/b" }, TINKC_E_PATH,
+            "Invalid path");
     refused(&(tinkc_import_options){ .adapter = large, .base_model = "tiny" }, TINKC_E_ARGUMENT,
             "its rank 5 is above the engine's limit of 4 (max_lora_rank)");
     tinkc_error err = { 0 };
-    assert_false(tinkc_engine_import(
-        engine, &(tinkc_import_options){ .adapter = empty, .base_model = "tiny" }, NULL, NULL,
-        &err));
+    assert_false(tinkc_engine_import(engine, &(tinkc_import_options){ .adapter = empty, .base_model = "tiny" }, NULL,
+                                     NULL, &err));
     tiny_model_remove(large);
     tiny_model_remove(empty);
 }
@@ -265,8 +256,8 @@ TEST(half_of_it)
         char url[400];
         assert_true(tinkc_engine_import(engine, &o, &paths[0], &paths[1], &err));
         const char *run = paths[i].data + strlen("tinker://");
-        snprintf(url, sizeof url, "/api/v1/training_runs/%.*s/checkpoints/%s/half",
-                 (int)strcspn(run, "/"), run, kinds[i]);
+        snprintf(url, sizeof url, "/api/v1/training_runs/%.*s/checkpoints/%s/half", (int)strcspn(run, "/"), run,
+                 kinds[i]);
         answer gone = service_call(t, "DELETE", url, NULL, "", 0);
         assert_int_equal(gone.status, 204);
         answer_free(&gone);
@@ -302,8 +293,7 @@ TEST(a_refused_row_imports_nothing)
         char sql[200], name[40], temp[600];
         const tinkc_import_options o = { .adapter = adapter, .base_model = "tiny", .name = name };
         snprintf(name, sizeof name, "into_%s", tables[i]);
-        snprintf(sql, sizeof sql,
-                 "CREATE TRIGGER no BEFORE INSERT ON %s BEGIN SELECT RAISE(ABORT, 'refused'); END",
+        snprintf(sql, sizeof sql, "CREATE TRIGGER no BEFORE INSERT ON %s BEGIN SELECT RAISE(ABORT, 'refused'); END",
                  tables[i]);
         change(sql);
         refused(&o, TINKC_E_STORE, "refused");
@@ -317,8 +307,7 @@ TEST(a_refused_row_imports_nothing)
         assert_true(tinkc_engine_import(engine, &o, &weights, NULL, &err));
         assert_ok(err);
         change("SELECT 1");
-        assert_non_null(
-            strstr(service_json(t, 200, "GET", "/api/v1/checkpoints", "%s", ""), weights.data));
+        assert_non_null(strstr(service_json(t, 200, "GET", "/api/v1/checkpoints", "%s", ""), weights.data));
         tinkc_text_free(&weights);
     }
 }

@@ -9,8 +9,7 @@ static int count_files(const char *store)
 {
     char command[400];
     int n = -1;
-    snprintf(command, sizeof command,
-             "find '%s' \\( -path '*/tmp/*/result' -o -path '*/results/*' \\) -type f | wc -l",
+    snprintf(command, sizeof command, "find '%s' \\( -path '*/tmp/*/result' -o -path '*/results/*' \\) -type f | wc -l",
              store);
     FILE *f = popen(command, "r");
     assert_non_null(f);
@@ -21,11 +20,11 @@ static int count_files(const char *store)
 
 static const char *sample(const tinkc_transport *t, int seed)
 {
-    const char *promise = service_json(
-        t, 200, "POST", "/api/v1/asample",
-        "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":"
-        "[1,5]}]},\"sampling_params\":{\"max_tokens\":8,\"seed\":%d}}",
-        seed);
+    const char *promise =
+        service_json(t, 200, "POST", "/api/v1/asample",
+                     "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":"
+                     "[1,5]}]},\"sampling_params\":{\"max_tokens\":8,\"seed\":%d}}",
+                     seed);
     return hold(json_field(promise, "request_id"));
 }
 
@@ -36,14 +35,12 @@ TEST(large_results_are_files)
     static const char *const small[] = {
         "result_spill_bytes", "64", "disk_reserve", "0", "metadata_only_threshold", "64", NULL
     };
-    static const char *const never[] = { "result_spill_bytes", "1000000", "disk_reserve", "0",
-                                         NULL };
+    static const char *const never[] = { "result_spill_bytes", "1000000", "disk_reserve", "0", NULL };
     static const int32_t levels[] = { 0, TINKC_DURABILITY_SNAPSHOT, TINKC_DURABILITY_JOURNAL };
     const char *expected = NULL, *expected_sample = NULL;
     for (int i = -1; i < 3; i++) {
         char *store = tiny_folder();
-        tinkc_engine *engine =
-            i < 0 ? world_open(NULL, 0, never) : world_open(i ? store : NULL, levels[i], small);
+        tinkc_engine *engine = i < 0 ? world_open(NULL, 0, never) : world_open(i ? store : NULL, levels[i], small);
         const tinkc_transport *t = tinkc_engine_transport(engine);
         const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
         const char *pass = hold(service_pass(t, model, 1, text_a, N, false));
@@ -60,9 +57,8 @@ TEST(large_results_are_files)
             assert_int_equal(one.status, 200);
             assert_true(one.body.len > 64 && one.body.len == two.body.len);
             assert_memory_equal(one.body.data, two.body.data, one.body.len);
-            const char *meta =
-                service_json(t, 200, "POST", "/api/v1/retrieve_future",
-                             "{\"request_id\":\"%s\",\"allow_metadata_only\":true}", pass);
+            const char *meta = service_json(t, 200, "POST", "/api/v1/retrieve_future",
+                                            "{\"request_id\":\"%s\",\"allow_metadata_only\":true}", pass);
             assert_non_null(strstr(meta, "\"complete_metadata\""));
             assert_true(json_number(meta, "response_payload_size") == (double)one.body.len);
             answer_free(&one);
@@ -105,15 +101,9 @@ static double result_bytes(tinkc_engine *engine)
 /* What nobody has fetched stays, and new passes wait until something was fetched. */
 TEST(too_many_results)
 {
-    static const char *const settings[] = { "result_spill_bytes",
-                                            "64",
-                                            "result_store_bytes",
-                                            "900",
-                                            "long_poll_s",
-                                            "0",
-                                            "disk_reserve",
-                                            "0",
-                                            NULL };
+    static const char *const settings[] = {
+        "result_spill_bytes", "64", "result_store_bytes", "900", "long_poll_s", "0", "disk_reserve", "0", NULL
+    };
     char *store = tiny_folder();
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);

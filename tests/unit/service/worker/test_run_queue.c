@@ -45,8 +45,7 @@ static tke_job *put(tke_run *run, int32_t kind, int64_t seq)
     tke_job_keep(job);
     tke_run_insert(run, job);
     if (kind != TKE_JOB_UNLOAD)
-        assert_true(
-            tke_run_see(&svc, run, seq, kind, (tke_hash128){ 1, 2 }, 3, TKE_SEEN_PENDING, &err));
+        assert_true(tke_run_see(&svc, run, seq, kind, (tke_hash128){ 1, 2 }, 3, TKE_SEEN_PENDING, &err));
     return job;
 }
 
@@ -63,9 +62,8 @@ static const char *queued(const tke_run *run)
     size_t n = 0;
     text[0] = '\0';
     for (const tke_job *job = run->queue; job; job = job->next)
-        n += (size_t)(job->kind == TKE_JOB_UNLOAD
-                          ? snprintf(text + n, sizeof text - n, "u ")
-                          : snprintf(text + n, sizeof text - n, "%lld ", (long long)job->seq));
+        n += (size_t)(job->kind == TKE_JOB_UNLOAD ? snprintf(text + n, sizeof text - n, "u ")
+                                                  : snprintf(text + n, sizeof text - n, "%lld ", (long long)job->seq));
     return text;
 }
 
@@ -299,9 +297,8 @@ TEST_WITH(what_waits_behind_a_hole_is_given_up, setup, teardown)
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(failed->seq, numbers[i]);
         assert_int_equal(failed->invalid.code, TINKC_E_SERVER);
-        assert_string_equal(failed->invalid.message,
-                            "seq_id 2 was never received; requests 3..8 were dropped without "
-                            "being applied");
+        assert_string_equal(failed->invalid.message, "seq_id 2 was never received; requests 3..8 were dropped without "
+                                                     "being applied");
         tke_job *next = failed->next;
         done_with(failed);
         failed = next;
@@ -331,9 +328,8 @@ TEST_WITH(a_hole_in_the_numbers_ends_after_its_time, setup, teardown)
     tke_gaps_expire(&svc, 6000);
     assert_string_equal(queued(run), "");
     assert_true(job->failed && job->state == TKE_DONE && !job->touched);
-    assert_string_equal(job->error.message,
-                        "seq_id 1 was never received; requests 2..2 were dropped without being "
-                        "applied");
+    assert_string_equal(job->error.message, "seq_id 1 was never received; requests 2..2 were dropped without being "
+                                            "applied");
     assert_int_equal(tke_run_seen(run, 2)->state, TKE_SEEN_DONE);
     assert_int_equal(svc.held.bytes[TKE_HELD_QUEUED], 0);
     assert_int_equal(run->next_seq, 3);

@@ -77,11 +77,9 @@ TEST(one_machine_moves_at_a_time)
         for (int life = 0; life <= TKE_RUN_UNLOADING; life++)
             for (int memory = 0; memory <= TKE_RUN_YIELDING; memory++)
                 for (int image = 0; image <= TKE_IMAGE_FAILED; image++) {
-                    tke_run_states s = { (tke_run_life)life, (tke_run_memory)memory,
-                                         (tke_run_image)image };
+                    tke_run_states s = { (tke_run_life)life, (tke_run_memory)memory, (tke_run_image)image };
                     (void)tke_run_move(&s, (tke_run_event)e);
-                    int moved =
-                        ((int)s.life != life) + ((int)s.memory != memory) + ((int)s.image != image);
+                    int moved = ((int)s.life != life) + ((int)s.memory != memory) + ((int)s.image != image);
                     assert_true(moved <= 1);
                 }
 }

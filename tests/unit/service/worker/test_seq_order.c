@@ -56,12 +56,9 @@ TEST(any_order_of_arrival)
     tinkc_engine *engine = open_engine(NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = service_session(t);
-    double first =
-        train_in_order(t, service_model(t, session, 0, "tiny", 4, 7), (const int[]){ 1, 2, 3, 4 });
-    double second =
-        train_in_order(t, service_model(t, session, 1, "tiny", 4, 7), (const int[]){ 4, 3, 2, 1 });
-    double third =
-        train_in_order(t, service_model(t, session, 2, "tiny", 4, 7), (const int[]){ 2, 4, 1, 3 });
+    double first = train_in_order(t, service_model(t, session, 0, "tiny", 4, 7), (const int[]){ 1, 2, 3, 4 });
+    double second = train_in_order(t, service_model(t, session, 1, "tiny", 4, 7), (const int[]){ 4, 3, 2, 1 });
+    double third = train_in_order(t, service_model(t, session, 2, "tiny", 4, 7), (const int[]){ 2, 4, 1, 3 });
     assert_true(first == second && second == third);
     tinkc_engine_free(engine);
 }
@@ -85,8 +82,7 @@ TEST(asked_while_they_are_made)
         service_json(t, 200, "POST", "/api/v1/get_info", "{\"model_id\":\"%s\"}", model);
         service_json(t, 200, "GET", "/status", "%s", "");
         ids[2 * i + 1] = hold(json_field(
-            service_json(t, 200, "POST", "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model),
-            "request_id"));
+            service_json(t, 200, "POST", "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model), "request_id"));
         char body[200];
         snprintf(body, sizeof body, "{\"model_id\":\"%s\"}", model);
         answer a = service_call(t, "POST", "/api/v1/get_info", NULL, body, strlen(body));
@@ -110,8 +106,7 @@ TEST(a_queue_has_an_end)
     char body[400];
     int n = 0, status = 200;
     while (status == 200 && n < 200) {
-        snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":%d,\"adam_params\":{}}", model,
-                 n + 2);
+        snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":%d,\"adam_params\":{}}", model, n + 2);
         answer a = service_call(t, "POST", "/api/v1/optim_step", NULL, body, strlen(body));
         status = a.status;
         if (status == 200)
@@ -172,18 +167,17 @@ TEST(unfetched_results_hold_passes_back)
 /* ---- bits ---- */
 
 /* Ten steps; sampling from an old snapshot in between must change nothing. */
-static double train_alone(const tinkc_transport *t, const char *model, const int *text,
-                          const char *sampler)
+static double train_alone(const tinkc_transport *t, const char *model, const int *text, const char *sampler)
 {
     for (int i = 0; i < 10; i++) {
         service_wait(t, service_pass(t, model, 2 * i + 1, text, N, false));
         service_wait(t, service_step(t, model, 2 * i + 2, 1e-2));
         if (sampler) {
-            const char *promise = service_json(
-                t, 200, "POST", "/api/v1/asample",
-                "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{\"type\":"
-                "\"encoded_text\",\"tokens\":[1,2]}]},\"sampling_params\":{\"max_tokens\":4}}",
-                sampler, i);
+            const char *promise =
+                service_json(t, 200, "POST", "/api/v1/asample",
+                             "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{\"type\":"
+                             "\"encoded_text\",\"tokens\":[1,2]}]},\"sampling_params\":{\"max_tokens\":4}}",
+                             sampler, i);
             service_wait(t, json_field(promise, "request_id"));
         }
     }
@@ -237,8 +231,7 @@ TEST(a_short_queue_is_not_starved)
     service_pass(t, greedy, 1, text_a, N, false);
     service_wait(t, service_pass(t, modest, 1, text_b, N, false));
     tinkc_text status = { 0 };
-    assert_true(json_number(tinkc_engine_status(engine, &status, &err),
-                            "queued_training_requests") > MANY / 2);
+    assert_true(json_number(tinkc_engine_status(engine, &status, &err), "queued_training_requests") > MANY / 2);
     tinkc_text_free(&status);
     service_wait(t, last);
     tinkc_engine_free(engine);

@@ -111,8 +111,8 @@ TEST(ids_without_tokens)
 {
     static const tinkc_allocator dirty = { dirty_alloc, dirty_resize, dirty_release, NULL };
     tinkc_error err = { 0 };
-    tke_vocab *v = tke_vocab_parse(
-        &dirty, tkc_str("{\"model\":{\"vocab\":{\"a\":0,\"b\":40,\"c\":20,\"d\":300}}}"), &err);
+    tke_vocab *v =
+        tke_vocab_parse(&dirty, tkc_str("{\"model\":{\"vocab\":{\"a\":0,\"b\":40,\"c\":20,\"d\":300}}}"), &err);
     assert_ok(err);
     for (int32_t id = -1; id < 310; id++) {
         const char *text = id == 0 ? "a" : id == 40 ? "b" : id == 20 ? "c" : id == 300 ? "d" : "";
@@ -140,8 +140,7 @@ TEST(a_token_id_has_bounds)
             if (v)
                 assert_str(tke_vocab_bytes(v, (int32_t)strtol(rows[i].id, NULL, 10)), "a");
             else {
-                snprintf(text, sizeof text, "tokenizer.json: token id %s is out of range",
-                         rows[i].id);
+                snprintf(text, sizeof text, "tokenizer.json: token id %s is out of range", rows[i].id);
                 assert_string_equal(err.message, text);
                 assert_int_equal(err.code, TINKC_E_TOKENIZER);
             }

@@ -149,8 +149,7 @@ static tke_job *begin_save(int64_t seq, const char *name, bool overwrite, int64_
     tkc_opt_i64 number;
     if (ttl)
         snprintf(rest, sizeof rest, ",\"ttl_seconds\":%lld", (long long)ttl);
-    snprintf(body, sizeof body,
-             "{\"model_id\":\"r\",\"seq_id\":%lld,\"path\":\"%s\",\"overwrite\":%s%s}",
+    snprintf(body, sizeof body, "{\"model_id\":\"r\",\"seq_id\":%lld,\"path\":\"%s\",\"overwrite\":%s%s}",
              (long long)seq, name, overwrite ? "true" : "false", rest);
     snprintf(id, sizeof id, "3-r:%lld", (long long)seq);
     tke_job *job = tke_job_new(&svc, TKE_JOB_SAVE, id, "me", &err);
@@ -245,8 +244,7 @@ TEST_WITH(an_image_does_not_hold_what_came_after_it, setup, teardown)
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     tinkc_error err = { 0 };
     pthread_mutex_lock(&gate);
-    tke_txn_commit(tke_txn_new(svc.store, &err), wait_at_gate,
-                   &gate); /* holds up the store's writer */
+    tke_txn_commit(tke_txn_new(svc.store, &err), wait_at_gate, &gate); /* holds up the store's writer */
     run->next_seq = 4;
     run->dirty_since_ms = 5;
     run->is.image = TKE_IMAGE_WANTED;
@@ -281,8 +279,7 @@ TEST_WITH(images_that_cannot_be_written, setup, teardown)
     tinkc_error err = { 0 };
     tke_txn *txn = tke_txn_new(svc.store, &err);
     tke_txn_exec(txn, "DELETE FROM runs", "");
-    tke_txn_exec(
-        txn, "CREATE TRIGGER no BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'no'); END", "");
+    tke_txn_exec(txn, "CREATE TRIGGER no BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'no'); END", "");
     tke_txn_commit(txn, NULL, NULL);
     write_image(5);
     image_is(4, 0, "image.1");
@@ -308,8 +305,7 @@ TEST_WITH(loads_wait_for_their_image, setup, teardown)
         tke_job_drop(job);
     }
     fix_disk();
-    rows_are("SELECT seq_id || '/' || kind || '/' || state || result FROM requests",
-             "1/7/1{} 2/7/1{} ");
+    rows_are("SELECT seq_id || '/' || kind || '/' || state || result FROM requests", "1/7/1{} 2/7/1{} ");
 }
 
 /* Which loads wait for an image: those that a restart would repeat. */
@@ -370,9 +366,7 @@ TEST_WITH(journals_are_trimmed, setup, teardown)
         int64_t left = 0;
         for (int64_t i = 1; i <= 4 && level == TINKC_DURABILITY_SNAPSHOT; i++)
             assert_true(tke_journal_append(
-                svc.store, "r",
-                &(tke_journal_record){ .seq = i, .kind = TKE_JOB_OPTIM, .body = tkc_str("{}") },
-                &err));
+                svc.store, "r", &(tke_journal_record){ .seq = i, .kind = TKE_JOB_OPTIM, .body = tkc_str("{}") }, &err));
         write_image(3);
         assert_true(tke_journal_read(svc.store, "r", take_seq, &left, &err));
         assert_int_equal(left, level == TINKC_DURABILITY_JOURNAL ? 34 : 1234);
@@ -421,9 +415,7 @@ TEST_WITH(checkpoints_without_a_row, setup, teardown)
     tinkc_error err = { 0 };
     assert_string_equal(save(1, "x", false, 0), "");
     tke_txn *txn = tke_txn_new(svc.store, &err);
-    tke_txn_exec(
-        txn, "CREATE TRIGGER no BEFORE INSERT ON checkpoints BEGIN SELECT RAISE(ABORT, 'no'); END",
-        "");
+    tke_txn_exec(txn, "CREATE TRIGGER no BEFORE INSERT ON checkpoints BEGIN SELECT RAISE(ABORT, 'no'); END", "");
     tke_txn_commit(txn, NULL, NULL);
     const tke_checkpoint *x = find("x");
     assert_true(*save(2, "x", true, 0) != '\0');
@@ -439,8 +431,7 @@ TEST_WITH(the_last_are_kept, setup, teardown)
     for (int64_t i = 1; i <= 3; i++) {
         char name[10];
         snprintf(name, sizeof name, "c%d", (int)i);
-        bare_now_ms =
-            10000 - 1000 * i; /* the clock may be set back: the newest number is the oldest */
+        bare_now_ms = 10000 - 1000 * i; /* the clock may be set back: the newest number is the oldest */
         assert_string_equal(save(i, name, false, 0), "");
     }
     find("c3")->is_public = true;
@@ -492,8 +483,7 @@ TEST_WITH(checkpoints_are_deleted, setup, teardown)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (run->source)
             tkc_release_str(NULL, run->source);
-        char *path =
-            tke_checkpoint_folder(&svc, &arena, "r", TKE_CKPT_TRAINING, rows[i].name, &err);
+        char *path = tke_checkpoint_folder(&svc, &arena, "r", TKE_CKPT_TRAINING, rows[i].name, &err);
         run->source = tke_copy(&svc, path, &err);
         run->image_slot = rows[i].slot;
         run->is.life = rows[i].life;

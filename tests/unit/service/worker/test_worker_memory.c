@@ -112,13 +112,11 @@ static tke_run *new_run(const char *id)
 
 /* A device that fails a number of times to take numbers in, after some that it takes. */
 static int n_writes, n_taken, n_failures;
-static bool failing_write(tke_device *d, tke_block *to, const tke_real *from, size_t n,
-                          tinkc_error *err)
+static bool failing_write(tke_device *d, tke_block *to, const tke_real *from, size_t n, tinkc_error *err)
 {
     n_writes++;
-    return n_writes > n_taken && n_writes <= n_taken + n_failures
-               ? tkc_fail(err, TINKC_E_SERVER, "not now")
-               : tke_cpu_device.block_write(d, to, from, n, err);
+    return n_writes > n_taken && n_writes <= n_taken + n_failures ? tkc_fail(err, TINKC_E_SERVER, "not now")
+                                                                  : tke_cpu_device.block_write(d, to, from, n, err);
 }
 
 static tke_real *no_host(tke_device *d, const tke_block *b)
@@ -173,8 +171,7 @@ TEST_WITH(samplers_give_way_in_order, setup, teardown)
         svc.set.snapshot_memory_bytes = (int64_t)svc.held.bytes[TKE_HELD_SNAPSHOTS];
         tke_work_snapshot_room(&svc, 1);
         for (int i = 0; i < 2 * N; i++)
-            assert_true(!(i < N ? all[order[i]]->snapshot : checkpoints[order[i - N]]->snapshot) ==
-                        (i <= n));
+            assert_true(!(i < N ? all[order[i]]->snapshot : checkpoints[order[i - N]]->snapshot) == (i <= n));
     }
     assert_non_null(last->snapshot);
 }
@@ -224,8 +221,7 @@ TEST_WITH(idle_models_are_asked_to_sleep, setup, teardown)
     tke_job waits = { .seq = 1 };
     tke_run *busy = new_run("busy"), *made = new_run("made"), *gone = new_run("gone");
     tke_run *late = new_run("late"), *early = new_run("early"), *last = new_run("last");
-    busy->is.memory = made->is.memory = late->is.memory = early->is.memory = last->is.memory =
-        TKE_RUN_AWAKE;
+    busy->is.memory = made->is.memory = late->is.memory = early->is.memory = last->is.memory = TKE_RUN_AWAKE;
     busy->queue = made->create = &waits;
     late->served = 20;
     early->served = 10;
@@ -298,8 +294,7 @@ TEST_WITH(models_wake_and_sleep, setup, teardown)
     run->is.memory = TKE_RUN_YIELDING;
     tke_work_sleep(&svc, run);
     assert_true(!run->adapter && run->is.memory == TKE_RUN_ASLEEP);
-    assert_true(run->adapter_bytes == 0 && svc.held.bytes[TKE_HELD_ADAPTERS] == 0 &&
-                svc.worker->room_changes == 5);
+    assert_true(run->adapter_bytes == 0 && svc.held.bytes[TKE_HELD_ADAPTERS] == 0 && svc.worker->room_changes == 5);
     assert_int_equal(run->is.image, TKE_IMAGE_IDLE);
     run->queue = NULL;
 }
@@ -454,9 +449,8 @@ TEST_WITH(waiting_for_room, setup, teardown)
     svc.worker->room_changes = 7;
     tke_work_wait_room(&svc, run, &job);
     assert_true(run->is.memory == TKE_RUN_WAITING && run->room_seen == 7 && job.paused);
-    assert_string_equal(job.reason,
-                        "the server's memory is taken by other models; its turn comes when one of "
-                        "them is idle or has had a while");
+    assert_string_equal(job.reason, "the server's memory is taken by other models; its turn comes when one of "
+                                    "them is idle or has had a while");
     int64_t since = run->room_since_ns, retry = run->room_retry_ns;
     assert_true(since > 0 && retry > since);
     run->room_since_ns = 5;
@@ -466,10 +460,9 @@ TEST_WITH(waiting_for_room, setup, teardown)
     tke_work_wait_room(&svc, run, &job);
     assert_int_equal(run->room_since_ns, 5); /* since it began */
     assert_int_equal(run->room_seen, 8);
-    assert_string_equal(job.reason,
-                        "the server keeps no more models in memory (its setting max_models), and "
-                        "those have work; its turn comes when one of them is idle or has had a "
-                        "while");
+    assert_string_equal(job.reason, "the server keeps no more models in memory (its setting max_models), and "
+                                    "those have work; its turn comes when one of them is idle or has had a "
+                                    "while");
     other->adapter = NULL;
 }
 

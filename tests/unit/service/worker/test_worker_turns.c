@@ -131,8 +131,7 @@ static tke_job *put(tke_run *run, char kind, int64_t seq)
         "\"encoded_text\","
         "\"tokens\":[1,2,3]}]},\"loss_fn_inputs\":{\"target_tokens\":{\"data\":[2,3,4],\"dtype\":"
         "\"int64\"},\"weights\":{\"data\":[1,1,1],\"dtype\":\"float32\"}}}]}";
-    int n = snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":%lld,", run->id,
-                     (long long)seq);
+    int n = snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":%lld,", run->id, (long long)seq);
     if (kind == 'p' || kind == 'f')
         snprintf(body + n, sizeof body - (size_t)n, "\"%s\":%s}",
                  kind == 'f' ? "forward_input" : "forward_backward_input", data);
@@ -169,8 +168,7 @@ static void step(int64_t next_a, int64_t next_b, int64_t next_c)
 {
     tke_worker_main(&svc);
     if (a->next_seq != next_a || b->next_seq != next_b || c->next_seq != next_c)
-        fail_msg("next are %lld, %lld, %lld", (long long)a->next_seq, (long long)b->next_seq,
-                 (long long)c->next_seq);
+        fail_msg("next are %lld, %lld, %lld", (long long)a->next_seq, (long long)b->next_seq, (long long)c->next_seq);
 }
 
 /* ---- whose turn it is ---- */
@@ -396,8 +394,7 @@ TEST_WITH(passes_wait_for_results, setup, teardown)
     put_all(b, "o", 1);
     step(1, 2, 1);
     assert_true(a->queue->paused);
-    assert_string_equal(a->queue->reason,
-                        "results that were not fetched yet take all the room there is for results");
+    assert_string_equal(a->queue->reason, "results that were not fetched yet take all the room there is for results");
     svc.results->bytes = 100;
     tke_job *job = a->queue;
     step(2, 2, 1);
@@ -447,10 +444,9 @@ TEST_WITH(states_that_cannot_be_read, setup, teardown)
     job = a->queue;
     tke_job_keep(job);
     step(4, 1, 1);
-    assert_string_equal(job->error.message,
-                        "the server stopped suddenly and requests from seq_id 2 on were lost; this "
-                        "run is back at its state after seq_id 0; load a checkpoint (load_weights) "
-                        "to continue");
+    assert_string_equal(job->error.message, "the server stopped suddenly and requests from seq_id 2 on were lost; this "
+                                            "run is back at its state after seq_id 0; load a checkpoint (load_weights) "
+                                            "to continue");
     tke_job_drop(job);
 }
 
@@ -485,8 +481,8 @@ static void is_sampled(tke_job *job, const char *error)
     assert_int_equal(job->failed, *error != '\0');
     assert_true(job->failed || (job->result_is_pb && job->result.len > 0));
     tke_job_drop(job);
-    assert_true(svc.worker->n_samples == 0 && svc.worker->n_sample_tokens == 0 &&
-                !svc.worker->generating && !svc.worker->samples);
+    assert_true(svc.worker->n_samples == 0 && svc.worker->n_sample_tokens == 0 && !svc.worker->generating &&
+                !svc.worker->samples);
 }
 
 static void prepare_samples(void)
@@ -549,10 +545,9 @@ TEST_WITH(weights_of_samples, setup, teardown)
         s->session->pins++;
         step(1, 1, 1);
         if (i == 0)
-            is_sampled(job,
-                       "the weights of this sampling session are gone: it was not used for long, "
-                       "or many newer ones were made; save under a name what is needed for "
-                       "longer");
+            is_sampled(job, "the weights of this sampling session are gone: it was not used for long, "
+                            "or many newer ones were made; save under a name what is needed for "
+                            "longer");
         assert_int_equal(s->used_ms, 7000);
         if (i == 1)
             is_sampled(job, "");
@@ -562,8 +557,7 @@ TEST_WITH(weights_of_samples, setup, teardown)
         tke_snapshot *taken = tke_snapshot_take(a->adapter, &err);
         snprintf(path, sizeof path, "%s/saved", folder);
         assert_true(i || tkc_make_dirs(path, &err));
-        assert_true(
-            i || tke_snapshot_write(taken, path, &(tke_adapter_save){ .base_name = "tiny" }, &err));
+        assert_true(i || tke_snapshot_write(taken, path, &(tke_adapter_save){ .base_name = "tiny" }, &err));
         assert_ok(err);
         if (i == 0)
             s->spill = tke_copy(&svc, path, &err);
@@ -677,8 +671,7 @@ TEST_WITH(nothing_is_refused_that_could_wait, setup, teardown)
     put_all(a, "p", 1);
     step(2, 1, 1);
     size_t work = tke_trainer_held(base.trainer);
-    svc.set.memory_bytes =
-        (int64_t)(model->n_bytes + svc.held.bytes[TKE_HELD_ADAPTERS] + work + 1000);
+    svc.set.memory_bytes = (int64_t)(model->n_bytes + svc.held.bytes[TKE_HELD_ADAPTERS] + work + 1000);
     for (int64_t i = 2; i < 5; i++) {
         tke_job *job = sample("1", 1), *pass = put(a, 'p', i);
         tke_job_keep(pass);
