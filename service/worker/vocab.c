@@ -18,7 +18,8 @@ struct tke_vocab {
     tinkc_str *tokens; /* by id */
     size_t n, cap;
     uint16_t letters[TKC_BYTE_LETTERS];
-    tinkc_error *err; /* while a file is read */
+    const tkc_tokenizer_json *file; /* while it is read */
+    tinkc_error *err;               /* likewise */
 };
 
 static bool put(tke_vocab *v, int64_t id, tinkc_str bytes)
@@ -47,7 +48,8 @@ static bool put_token(void *user, tinkc_str text, int64_t id)
     unsigned char *out = tkc_arena_alloc(&v->arena, text.len ? text.len : 1, v->err);
     if (!out)
         return false;
-    size_t n = tkc_from_letters(v->letters, text, out);
+    size_t n =
+        v->file->pieces ? tkc_from_piece(text, out) : tkc_from_letters(v->letters, text, out);
     if (n == SIZE_MAX)
         memcpy(out, text.data, n = text.len);
     return put(v, id, tkc_strn((const char *)out, n));
@@ -68,6 +70,7 @@ tke_vocab *tke_vocab_parse(const tinkc_allocator *a, tinkc_str json, tinkc_error
     tkc_arena scratch;
     v->a = a;
     v->err = err;
+    v->file = &file;
     tkc_byte_letters(v->letters);
     tkc_arena_init(&v->arena, a, 0);
     tkc_arena_init(&scratch, a, 0);

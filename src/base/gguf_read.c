@@ -391,19 +391,33 @@ tinkc_str *tkc_gguf_strs(tkc_gguf *g, const char *key, size_t *n, tinkc_error *e
     return list;
 }
 
-int32_t *tkc_gguf_i32s(tkc_gguf *g, const char *key, size_t *n, tinkc_error *err)
+/* The bits of an array's 32-bit items, if they are of either kind. */
+static uint32_t *words_of(tkc_gguf *g, const char *key, uint32_t kind, uint32_t other,
+                          const char *wanted, size_t *n, tinkc_error *err)
 {
     const tkc_gguf_value *v = tkc_gguf_find(g, key);
     *n = 0;
     if (!v || tkc_failed(err))
         return NULL;
-    if (v->kind != TKC_GGUF_ARRAY || (v->item != TKC_GGUF_I32 && v->item != TKC_GGUF_U32)) {
-        wrong_kind(g, key, "an array of 32-bit integers", err);
+    if (v->kind != TKC_GGUF_ARRAY || (v->item != kind && v->item != other)) {
+        wrong_kind(g, key, wanted, err);
         return NULL;
     }
-    int32_t *list = tkc_arena_array(&g->arena, v->n ? (size_t)v->n : 1, sizeof *list, err);
+    uint32_t *list = tkc_arena_array(&g->arena, v->n ? (size_t)v->n : 1, sizeof *list, err);
     for (size_t i = 0; list && i < v->n; i++)
-        list[i] = (int32_t)(uint32_t)number_at(v->data + 4 * i, 4);
+        list[i] = (uint32_t)number_at(v->data + 4 * i, 4);
     *n = list ? (size_t)v->n : 0;
     return list;
+}
+
+int32_t *tkc_gguf_i32s(tkc_gguf *g, const char *key, size_t *n, tinkc_error *err)
+{
+    return (int32_t *)words_of(g, key, TKC_GGUF_I32, TKC_GGUF_U32, "an array of 32-bit integers", n,
+                               err);
+}
+
+float *tkc_gguf_f32s(tkc_gguf *g, const char *key, size_t *n, tinkc_error *err)
+{
+    return (float *)words_of(g, key, TKC_GGUF_F32, TKC_GGUF_F32, "an array of 32-bit numbers", n,
+                             err);
 }

@@ -79,6 +79,7 @@ tinkc_str tkc_gguf_str(const tkc_gguf *, const char *key, tinkc_error *err);
 tinkc_str *tkc_gguf_strs(tkc_gguf *, const char *key, size_t *n, tinkc_error *err);
 /* The integers of an array, likewise. */
 int32_t *tkc_gguf_i32s(tkc_gguf *, const char *key, size_t *n, tinkc_error *err);
+float *tkc_gguf_f32s(tkc_gguf *, const char *key, size_t *n, tinkc_error *err);
 
 const tkc_gguf_tensor *tkc_gguf_tensor_find(const tkc_gguf *, const char *name);
 

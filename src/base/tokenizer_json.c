@@ -43,6 +43,37 @@ size_t tkc_from_letters(const uint16_t map[TKC_BYTE_LETTERS], tinkc_str text, un
     return n;
 }
 
+/* ---- pieces ---- */
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+int tkc_piece_byte(tinkc_str text)
+{
+    if (text.len != 6 || memcmp(text.data, "<0x", 3) != 0 || text.data[5] != '>')
+        return -1;
+    int high = hex_digit(text.data[3]), low = hex_digit(text.data[4]);
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+size_t tkc_from_piece(tinkc_str text, unsigned char *out)
+{
+    size_t n = 0;
+    int byte = tkc_piece_byte(text);
+    if (byte >= 0) {
+        out[0] = (unsigned char)byte;
+        return 1;
+    }
+    for (size_t i = 0; i < text.len;) {
+        bool mark = text.len - i >= 3 && memcmp(text.data + i, "\xE2\x96\x81", 3) == 0;
+        out[n++] = mark ? ' ' : (unsigned char)text.data[i];
+        i += mark ? 3 : 1;
+    }
+    return n;
+}
+
 /* ---- the model ---- */
 
 typedef struct walk {
@@ -119,6 +150,9 @@ static void read_model(walk *w)
     tkc_json *j = &w->file->j;
     tinkc_str key, early = { NULL, 0 }; /* merges that come before the vocabulary */
     w->file->has_model = true;
+    static const char fallback[] = "\"ByteFallback\"";
+    w->file->pieces = w->file->decoder.data && memmem(w->file->decoder.data, w->file->decoder.len,
+                                                      fallback, sizeof fallback - 1);
     if (!tkc_json_object(j))
         return;
     while (!tkc_failed(j->err) && tkc_json_key(j, &key)) {
@@ -150,7 +184,7 @@ bool tkc_tokenizer_read(tkc_tokenizer_json *file, const tkc_tokenizer_reader *re
 {
     walk w = { file, reader, user };
     tkc_json *j = &file->j;
-    tinkc_str key;
+    tinkc_str key, early = { NULL, 0 }; /* a model that comes before the decoder */
     *file = (tkc_tokenizer_json){ .j = file->j };
     if (!tkc_json_object(j))
         return false;
@@ -163,10 +197,19 @@ bool tkc_tokenizer_read(tkc_tokenizer_json *file, const tkc_tokenizer_reader *re
                                                               : NULL;
         if (part)
             *part = tkc_json_skip(j);
-        else if (tkc_str_is(key, "model"))
+        else if (tkc_str_is(key, "model") && file->decoder.data)
             read_model(&w);
+        else if (tkc_str_is(key, "model"))
+            early = tkc_json_skip(j);
         else
             read_rest(&w, reader->other, key);
+    }
+    if (early.data && !tkc_failed(j->err)) {
+        tkc_json whole = file->j, part;
+        tkc_tokenizer_part(file, early, &part);
+        file->j = part;
+        read_model(&w);
+        file->j = whole;
     }
     return !tkc_failed(j->err) && tkc_json_close(j);
 }

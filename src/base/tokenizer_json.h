@@ -25,6 +25,14 @@ void tkc_byte_letters(uint16_t map[TKC_BYTE_LETTERS]);
  * for no byte. */
 size_t tkc_from_letters(const uint16_t map[TKC_BYTE_LETTERS], tinkc_str text, unsigned char *out);
 
+/* ---- pieces ---- */
+
+/* Vocabularies of SentencePiece are plain text in which U+2581 stands for a space; <0x00> to <0xFF>
+ * are bytes, for characters without a piece. This is the way back; out: room for text.len. */
+size_t tkc_from_piece(tinkc_str text, unsigned char *out);
+/* Which byte a piece stands for; -1 = it is text. */
+int tkc_piece_byte(tinkc_str text);
+
 /* ---- the file ---- */
 
 /* Found in a text before any other processing. */
@@ -50,6 +58,8 @@ typedef struct tkc_tokenizer_reader {
 typedef struct tkc_tokenizer_json {
     tkc_json j;
     bool has_model, has_vocab, has_merges;
+    bool
+        pieces; /* tokens are pieces, not byte-level text: the decoder says so; known before they are read */
     size_t n_merges; /* read so far */
     /* As in the text; data NULL = absent. */
     tinkc_str added, normalizer, pre_tokenizer, post_processor, decoder;

@@ -25,14 +25,33 @@ static void *work_room(tkc_bpe_work *w, size_t bytes, tinkc_error *err)
     return w->data;
 }
 
+/* ---- what merging begins with ---- */
+
+/* The tokens of the next byte or, in a vocabulary of pieces, of the next character: its own, or those
+ * of its bytes. Returns how many bytes of the text they stand for. */
+static inline size_t first_tokens(const tkc_tables *t, const unsigned char *p, size_t len,
+                                  uint32_t ids[4], size_t *n)
+{
+    size_t size = t->pieces ? tkc_char_bytes(*p) : 1;
+    size = size < len ? size : len;
+    int32_t whole = size > 1 ? tkc_find_word(t, p, size) : -1;
+    *n = 0;
+    if (whole >= 0)
+        ids[(*n)++] = (uint32_t)whole;
+    for (size_t i = 0; whole < 0 && i < size; i++)
+        if (t->byte_ids[p[i]] >= 0)
+            ids[(*n)++] = (uint32_t)t->byte_ids[p[i]];
+    return size;
+}
+
 /* ---- short pieces: find the lowest rank, merge, repeat ---- */
 
-/* Fills in the bytes as tokens, with the ranks of their pairs. Returns how many. */
+/* Fills in the first tokens, with the ranks of their pairs. Returns how many. */
 static inline size_t start_short(const tkc_tables *t, const unsigned char *p, size_t len,
                                  uint32_t *ids, uint32_t *ranks)
 {
     size_t n = 0;
-    if (t->all_bytes) {
+    if (t->all_bytes && !t->pieces) {
         for (size_t i = 0; i + 1 < len; i++) {
             ids[i] = (uint32_t)t->byte_ids[p[i]];
             ranks[i] = t->byte_pairs[(size_t)p[i] << 8 | p[i + 1]];
@@ -40,30 +59,37 @@ static inline size_t start_short(const tkc_tables *t, const unsigned char *p, si
         ids[len - 1] = (uint32_t)t->byte_ids[p[len - 1]];
         return len;
     }
-    for (size_t i = 0; i < len; i++)
-        if (t->byte_ids[p[i]] >= 0)
-            ids[n++] = (uint32_t)t->byte_ids[p[i]];
+    for (size_t at = 0, more; at < len; n += more) {
+        uint32_t next[4];
+        at += first_tokens(t, p + at, len - at, next, &more);
+        memcpy(ids + n, next, more * sizeof *ids);
+    }
     for (size_t i = 0; i + 1 < n; i++)
         ranks[i] = tkc_pair_rank(t, ids[i], ids[i + 1]);
     return n;
 }
 
 /* Merges n tokens, whose pairs have these ranks, until nothing is left to merge. whole (may be
- * NULL): for each token the rank before which it must not be merged; returns 0 if it would be. */
-static inline size_t merge_short(const tkc_tables *t, uint32_t *ids, uint32_t *ranks,
-                                 uint32_t *whole, size_t n, int32_t *out)
+ * NULL): for each token the rank before which it must not be merged; returns 0 if it would be.
+ * leveled: there are levels; a constant, so that the compiler makes two functions. */
+static inline __attribute__((always_inline)) size_t merge_short(const tkc_tables *t, uint32_t *ids,
+                                                                uint32_t *ranks, uint32_t *whole,
+                                                                size_t n, int32_t *out,
+                                                                bool leveled)
 {
     while (n > 1) {
         size_t best = 0;
-        uint32_t lowest = ranks[0];
-        for (size_t i = 1; i + 1 < n; i++)
-            if (ranks[i] < lowest) {
-                lowest = ranks[i];
+        uint32_t lowest = leveled ? tkc_merge_level(t, ranks[0]) : ranks[0];
+        for (size_t i = 1; i + 1 < n; i++) {
+            uint32_t level = leveled ? tkc_merge_level(t, ranks[i]) : ranks[i];
+            if (level < lowest) {
+                lowest = level;
                 best = i;
             }
+        }
         if (lowest == TKC_NO_RANK)
             break;
-        ids[best] = t->merged[lowest];
+        ids[best] = t->merged[ranks[best]];
         if (whole)
             whole[best] = 0;
         n--;
@@ -93,7 +119,9 @@ size_t tkc_bpe_short(const tkc_tables *t, const unsigned char *p, size_t len, in
 {
     uint32_t ids[TKC_BPE_SHORT + 1], ranks[TKC_BPE_SHORT + 1];
     assert(len <= TKC_BPE_SHORT);
-    return len ? merge_short(t, ids, ranks, NULL, start_short(t, p, len, ids, ranks), out) : 0;
+    size_t n = len ? start_short(t, p, len, ids, ranks) : 0;
+    return t->levels ? merge_short(t, ids, ranks, NULL, n, out, true)
+                     : merge_short(t, ids, ranks, NULL, n, out, false);
 }
 
 /* ---- by characters: the same, starting from whole characters ---- */
@@ -180,11 +208,11 @@ size_t tkc_bpe_chars(const tkc_tables *t, tkc_char_entry *chars, const unsigned 
     assert(len <= TKC_BPE_SHORT && t->all_bytes);
     size_t n = start_chars(t, chars, p, len, ids, ranks, whole);
     if (n)
-        n = merge_short(t, ids, ranks, whole, n, out);
+        n = merge_short(t, ids, ranks, whole, n, out, false);
     return n ? n : tkc_bpe_short(t, p, len, out);
 }
 
-/* ---- the heap: entries in order of (rank, position); stale entries are dropped ---- */
+/* ---- the heap: entries in order of (level, position); stale entries are dropped ---- */
 
 typedef struct heap_symbol {
     uint32_t id, prev, next; /* UINT32_MAX = none; a merged-away symbol has id UINT32_MAX */
@@ -222,7 +250,7 @@ static void push_pair(const tkc_tables *t, const heap_symbol *s, uint32_t i, uin
     uint32_t rank = tkc_pair_rank(t, s[i].id, s[s[i].next].id);
     if (rank == TKC_NO_RANK)
         return;
-    heap[*n] = (uint64_t)rank << 32 | i;
+    heap[*n] = (uint64_t)tkc_merge_level(t, rank) << 32 | i;
     sift_up(heap, (*n)++);
 }
 
@@ -232,7 +260,7 @@ static void merge_at(const tkc_tables *t, heap_symbol *s, uint64_t top, uint64_t
     if (s[i].id == UINT32_MAX || (right = s[i].next) == UINT32_MAX)
         return;
     uint32_t rank = tkc_pair_rank(t, s[i].id, s[right].id);
-    if (rank == TKC_NO_RANK || rank != top >> 32)
+    if (rank == TKC_NO_RANK || tkc_merge_level(t, rank) != top >> 32)
         return;
     s[i].id = t->merged[rank];
     s[i].next = s[right].next;
@@ -260,11 +288,12 @@ int64_t tkc_bpe_heap(const tkc_tables *t, tkc_bpe_work *w, const unsigned char *
         return TKC_BPE_FAILED;
     heap_symbol *s = (heap_symbol *)(heap + 3 * len);
     uint32_t n = 0;
-    for (size_t i = 0; i < len; i++)
-        if (t->byte_ids[p[i]] >= 0) {
-            s[n] = (heap_symbol){ (uint32_t)t->byte_ids[p[i]], n - 1, n + 1 };
-            n++;
-        }
+    for (size_t at = 0, more; at < len;) {
+        uint32_t ids[4];
+        at += first_tokens(t, p + at, len - at, ids, &more);
+        for (size_t i = 0; i < more; i++, n++)
+            s[n] = (heap_symbol){ ids[i], n - 1, n + 1 };
+    }
     if (n == 0)
         return 0;
     s[n - 1].next = UINT32_MAX;
@@ -428,7 +457,7 @@ int64_t tkc_bpe(const tkc_tables *t, tkc_bpe_work *w, const unsigned char *p, si
 {
     if (len <= TKC_BPE_SHORT)
         return (int64_t)tkc_bpe_short(t, p, len, out);
-    if (t->max_len <= TKC_BPE_LONG_TOKEN && t->all_bytes)
+    if (t->max_len <= TKC_BPE_LONG_TOKEN && t->all_bytes && !t->pieces)
         return tkc_bpe_walk(t, w, p, len, out, err);
     return tkc_bpe_heap(t, w, p, len, out, err);
 }

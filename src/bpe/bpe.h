@@ -3,7 +3,8 @@
  * Three algorithms with the same result: a simple one for short pieces, a walk in linear time, and
  * a heap for vocabularies that the walk cannot handle. Tests compare them. All write at most `len`
  * ids to out and return how many; bytes without a token are left out, and their neighbours may then
- * merge.
+ * merge. Merging begins with bytes; in a vocabulary of pieces (SentencePiece), with characters, and
+ * with the bytes of those that are not a piece.
  */
 #ifndef TKC_TOKENIZER_BPE_H
 #define TKC_TOKENIZER_BPE_H
@@ -43,7 +44,8 @@ size_t tkc_bpe_chars(const tkc_tables *, tkc_char_entry *chars, const unsigned c
 /* Any length below 2^31; O(n log n). */
 int64_t tkc_bpe_heap(const tkc_tables *, tkc_bpe_work *, const unsigned char *p, size_t len,
                      int32_t *out, tinkc_error *err);
-/* Any length below 2^31; needs t->max_len <= TKC_BPE_LONG_TOKEN and a token for each byte. */
+/* Any length below 2^31; needs t->max_len <= TKC_BPE_LONG_TOKEN, a token for each byte, and no
+ * vocabulary of pieces. */
 int64_t tkc_bpe_walk(const tkc_tables *, tkc_bpe_work *, const unsigned char *p, size_t len,
                      int32_t *out, tinkc_error *err);
 /* Chooses the algorithm. */

@@ -188,7 +188,7 @@ TKC_INLINE const unsigned char *part_end(const tkc_tables *t, const unsigned cha
 static size_t merge_word(const tkc_encoder *e, const unsigned char *p, size_t len, uint8_t flag,
                          int32_t *out)
 {
-    bool foreign = p[len - 1] >= 0x80 && e->t->all_bytes;
+    bool foreign = p[len - 1] >= 0x80 && e->t->all_bytes && !e->t->pieces;
     /* Merges find a token for the whole word anyway, unless whole words follow their own rule
      * (ignore_merges). A word that can be cut is not a single token. */
     bool look = !foreign || (e->t->ignore_merges && flag == TKC_TOKEN_WHOLE &&

@@ -187,6 +187,12 @@ void tkc_pretok_scanner(tkc_pretok *p, int scanner)
     p->steps[0].scanner = scanner;
 }
 
+void tkc_pretok_spaces(tkc_pretok *p, int scanner)
+{
+    tkc_pretok_scanner(p, scanner);
+    p->fast = TKC_SCAN_NONE;
+}
+
 void tkc_pretok_free(tkc_pretok *p)
 {
     for (size_t i = 0; i < p->n; i++)

@@ -27,6 +27,8 @@ typedef struct tkc_pretok {
 bool tkc_pretok_read(tkc_pretok *, tkc_json *j);
 /* The chain of one scanner. */
 void tkc_pretok_scanner(tkc_pretok *, int scanner);
+/* The same for a vocabulary of pieces, whose words the fast path does not know. */
+void tkc_pretok_spaces(tkc_pretok *, int scanner);
 void tkc_pretok_free(tkc_pretok *);
 
 /* Called for each piece. Its first `skew` bytes (0 or 1) are not in the text; the others are the

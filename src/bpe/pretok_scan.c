@@ -169,6 +169,19 @@ static uchar *scan_deepseek_word(uchar *p, uchar *end)
     return deepseek_word(&v, p);
 }
 
+static uchar *scan_space(uchar *p, uchar *end)
+{
+    uchar *next = memchr(p + 1, ' ', (size_t)(end - p - 1));
+    return next ? next : end;
+}
+
+static uchar *scan_spaces(uchar *p, uchar *end)
+{
+    while (p + 1 < end && *p == ' ')
+        p++;
+    return scan_space(p, end);
+}
+
 tkc_scan_fn *const tkc_scanners[TKC_SCANS] = {
     [TKC_SCAN_GPT2] = scan_gpt2,     [TKC_SCAN_CL100K] = scan_cl100k,
     [TKC_SCAN_QWEN2] = scan_qwen2,   [TKC_SCAN_QWEN35] = scan_qwen35,
@@ -176,6 +189,7 @@ tkc_scan_fn *const tkc_scanners[TKC_SCANS] = {
     [TKC_SCAN_KIMI] = scan_kimi,     [TKC_SCAN_DEEPSEEK] = scan_deepseek,
     [TKC_SCAN_NUMBER] = scan_number, [TKC_SCAN_NUMBERS3] = scan_numbers3,
     [TKC_SCAN_CJK] = scan_cjk,       [TKC_SCAN_DEEPSEEK_WORD] = scan_deepseek_word,
+    [TKC_SCAN_SPACE] = scan_space,   [TKC_SCAN_SPACES] = scan_spaces,
 };
 
 /* ---- patterns ---- */

@@ -26,6 +26,8 @@ enum {
     TKC_SCAN_NUMBERS3,      /* \p{N}{1,3} */
     TKC_SCAN_CJK,           /* DeepSeek's second pattern: runs of Chinese characters and kana */
     TKC_SCAN_DEEPSEEK_WORD, /* DeepSeek's third pattern */
+    TKC_SCAN_SPACE,         /* a piece begins at each space */
+    TKC_SCAN_SPACES,        /* a piece begins at each run of spaces */
     TKC_SCANS
 };
 

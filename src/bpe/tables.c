@@ -142,6 +142,7 @@ static bool point_into(tkc_tables *t, const tkc_block_header *h)
     t->ignore_merges = h->flags & TKC_BLOCK_IGNORE_MERGES;
     t->all_bytes = h->flags & TKC_BLOCK_ALL_BYTES;
     t->regular = h->flags & TKC_BLOCK_REGULAR;
+    t->pieces = h->flags & TKC_BLOCK_PIECES;
     t->origin = h->origin;
     t->word_shift = shift_of(words);
     t->pair_shift = shift_of(pairs);
@@ -156,6 +157,8 @@ static bool point_into(tkc_tables *t, const tkc_block_header *h)
     t->pair_filter = section(h, TKC_SEC_FILTER, filter, 8);
     t->byte_pairs = section(h, TKC_SEC_BYTE_PAIRS, 65536, 4);
     t->merged = section(h, TKC_SEC_MERGED, t->n_ranks, 4);
+    bool leveled = h->sections[TKC_SEC_LEVELS].len != 0;
+    t->levels = leveled ? section(h, TKC_SEC_LEVELS, t->n_ranks, 4) : NULL;
     t->split = section(h, TKC_SEC_SPLIT, t->n, sizeof(tkc_split));
     t->nodes = section(h, TKC_SEC_NODES, (uint64_t)t->n_nodes + 1, sizeof(tkc_trie_node));
     t->labels = section(h, TKC_SEC_LABELS, t->n_nodes, 1);
@@ -165,7 +168,7 @@ static bool point_into(tkc_tables *t, const tkc_block_header *h)
     t->meta.len = h->sections[TKC_SEC_META].len;
     return t->offset && t->text && t->flags && t->byte_ids && t->words && t->pairs &&
            t->pair_filter && t->byte_pairs && t->merged && t->split && t->nodes && t->labels &&
-           t->cut_pairs && t->cut_bytes && t->meta.data;
+           t->cut_pairs && t->cut_bytes && t->meta.data && (t->levels || !leveled);
 }
 
 /* ---- checks: what the encoder relies on ---- */

@@ -49,6 +49,7 @@ typedef struct tkc_trie_node {
 typedef struct tkc_tables {
     uint32_t n;             /* ids are below it */
     uint32_t max_len;       /* of any token that encoding may produce */
+    bool pieces; /* merging begins with characters; bytes stand for those without a token */
     bool ignore_merges;     /* a whole piece in the vocabulary wins over merges */
     bool all_bytes;         /* each byte has a token */
     bool regular;           /* no token is IRREGULAR */
@@ -64,6 +65,8 @@ typedef struct tkc_tables {
     uint32_t filter_shift;
     const uint32_t *byte_pairs; /* [65536] the rank of each two bytes; TKC_NO_RANK = none */
     const uint32_t *merged;     /* [n_ranks] what a merge makes */
+    const uint32_t
+        *levels; /* [n_ranks] merges of one level go from the left; NULL: each is its own */
     uint32_t n_ranks;
     const tkc_split *split;     /* [n] */
     const tkc_trie_node *nodes; /* [n_nodes + 1] in order of depth; 0 is the root */
@@ -107,7 +110,8 @@ bool tkc_builder_add(tkc_builder *, const tkc_vocab_token *tokens, size_t n);
 typedef struct tkc_merges {
     const tkc_merge *data; /* in order of rank; the last of equal pairs wins */
     size_t n;
-    bool ignore_merges;
+    const uint32_t *levels; /* by rank, ascending; NULL = the rank itself */
+    bool ignore_merges, pieces;
     tinkc_str meta;
     tkc_origin origin;
 } tkc_merges;
@@ -160,6 +164,12 @@ static inline uint32_t tkc_pair_rank(const tkc_tables *t, uint32_t left, uint32_
         if (t->pairs[i] == TKC_NO_PAIR)
             return TKC_NO_RANK;
     }
+}
+
+/* Which merge comes first: the lowest level, then the leftmost. */
+static inline uint32_t tkc_merge_level(const tkc_tables *t, uint32_t rank)
+{
+    return t->levels && rank != TKC_NO_RANK ? t->levels[rank] : rank;
 }
 
 static inline tinkc_bytes tkc_token_text(const tkc_tables *t, uint32_t id)

@@ -6,10 +6,15 @@
 
 /* The last byte is the version of the layout: change it with anything below, or with the meaning
  * of a table. */
-#define TKC_BLOCK_MAGIC "TKCTOK\0\5"
+#define TKC_BLOCK_MAGIC "TKCTOK\0\6"
 #define TKC_BLOCK_ORDER 0x01020304u
 
-enum { TKC_BLOCK_IGNORE_MERGES = 1, TKC_BLOCK_ALL_BYTES = 2, TKC_BLOCK_REGULAR = 4 };
+enum {
+    TKC_BLOCK_IGNORE_MERGES = 1,
+    TKC_BLOCK_ALL_BYTES = 2,
+    TKC_BLOCK_REGULAR = 4,
+    TKC_BLOCK_PIECES = 8
+};
 
 enum {
     TKC_SEC_OFFSET,
@@ -21,6 +26,7 @@ enum {
     TKC_SEC_FILTER,
     TKC_SEC_BYTE_PAIRS,
     TKC_SEC_MERGED,
+    TKC_SEC_LEVELS, /* may be empty */
     TKC_SEC_SPLIT,
     TKC_SEC_NODES,
     TKC_SEC_LABELS,

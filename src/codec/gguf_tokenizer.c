@@ -5,12 +5,13 @@
  */
 #include "codec/gguf_tokenizer.h"
 
+#include <math.h>
 #include <string.h>
 #include "base/json_write.h"
 #include "base/str.h"
 #include "codec/utf8.h"
 
-enum { UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4 }; /* token types */
+enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4 }; /* token types */
 enum { MOST_TOKENS = 1 << 24 };
 
 /* ---- pre-tokenizers by name ---- */
@@ -54,11 +55,12 @@ static const pretokenizer *find_pretokenizer(tinkc_str name)
 
 typedef struct vocab {
     tkc_gguf *g;
-    const pretokenizer *pre;
+    const pretokenizer *pre; /* NULL: pieces, with scores */
     tinkc_str *tokens, *merges;
     int32_t *types;
-    size_t n, n_types, n_merges;
-    bool add_bos;
+    float *scores;
+    size_t n, n_types, n_merges, n_scores;
+    bool add_bos, add_eos, add_space;
 } vocab;
 
 static bool refuse(const tkc_gguf *g, const char *key, tinkc_str value, const char *works,
@@ -82,8 +84,11 @@ static bool choose_kind(vocab *v, tinkc_error *err)
     tinkc_str pre = tkc_gguf_str(v->g, "tokenizer.ggml.pre", err);
     if (tkc_failed(err))
         return false;
+    if (tkc_str_is(model, "llama"))
+        return true;
     if (!tkc_str_is(model, "gpt2"))
-        return refuse(v->g, "tokenizer.ggml.model", model, "gpt2 (byte-level BPE)", err);
+        return refuse(v->g, "tokenizer.ggml.model", model,
+                      "gpt2 (byte-level BPE) and llama (SentencePiece)", err);
     v->pre = find_pretokenizer(pre);
     return v->pre || refuse(v->g, "tokenizer.ggml.pre", pre, names, err);
 }
@@ -98,20 +103,52 @@ static bool check_texts(const tkc_gguf *g, const char *key, const tinkc_str *lis
     return true;
 }
 
+/* Scores decide only about tokens that encoding produces. */
+static bool check_scores(const vocab *v, tinkc_error *err)
+{
+    const char *key = "tokenizer.ggml.scores";
+    if (v->n_scores != v->n)
+        return bad(v->g, key, "does not have as many items as tokens", err);
+    for (size_t i = 0; i < v->n; i++) {
+        bool produced = v->types[i] == NORMAL || v->types[i] == USER_DEFINED;
+        if (produced && !isfinite(v->scores[i]))
+            return bad(v->g, key, "has an item that is not a finite number", err);
+        if (!produced)
+            v->scores[i] = NAN;
+    }
+    return true;
+}
+
+/* What the text goes through before and is not in the other tables. */
+static bool check_pieces(vocab *v, tinkc_error *err)
+{
+    const char *charsmap = "tokenizer.ggml.precompiled_charsmap",
+               *extra = "tokenizer.ggml.remove_extra_whitespaces";
+    if (tkc_gguf_find(v->g, charsmap))
+        return bad(v->g, charsmap, "is not supported: it changes characters", err);
+    if (tkc_gguf_bool(v->g, extra, false, err))
+        return bad(v->g, extra, "is true, which is not supported", err);
+    v->add_space = tkc_gguf_bool(v->g, "tokenizer.ggml.add_space_prefix", true, err);
+    return !tkc_failed(err);
+}
+
 static bool read_tables(vocab *v, tinkc_error *err)
 {
     tkc_gguf *g = v->g;
     v->tokens = tkc_gguf_strs(g, "tokenizer.ggml.tokens", &v->n, err);
     v->merges = tkc_gguf_strs(g, "tokenizer.ggml.merges", &v->n_merges, err);
     v->types = tkc_gguf_i32s(g, "tokenizer.ggml.token_type", &v->n_types, err);
+    v->scores = v->pre ? NULL : tkc_gguf_f32s(g, "tokenizer.ggml.scores", &v->n_scores, err);
     if (tkc_failed(err))
         return false;
     if (!v->n || v->n > MOST_TOKENS)
         return bad(g, "tokenizer.ggml.tokens", "is missing, empty or too long", err);
-    if (!v->merges)
+    if (v->pre && !v->merges)
         return bad(g, "tokenizer.ggml.merges", "is missing", err);
-    if (v->n_types && v->n_types != v->n)
+    if (v->n_types != v->n && (v->n_types || !v->pre))
         return bad(g, "tokenizer.ggml.token_type", "does not have as many items as tokens", err);
+    if (!v->pre && !check_scores(v, err))
+        return false;
     return check_texts(g, "tokenizer.ggml.tokens", v->tokens, v->n, err) &&
            check_texts(g, "tokenizer.ggml.merges", v->merges, v->n_merges, err);
 }
@@ -136,7 +173,11 @@ static bool open_vocab(vocab *v, tkc_gguf *g, tinkc_error *err)
     *v = (vocab){ .g = g };
     if (!choose_kind(v, err) || !read_tables(v, err))
         return false;
-    v->add_bos = tkc_gguf_bool(g, "tokenizer.ggml.add_bos_token", v->pre->add_bos, err);
+    if (!v->pre && !check_pieces(v, err))
+        return false;
+    v->add_bos =
+        tkc_gguf_bool(g, "tokenizer.ggml.add_bos_token", v->pre ? v->pre->add_bos : true, err);
+    v->add_eos = tkc_gguf_bool(g, "tokenizer.ggml.add_eos_token", false, err);
     return !tkc_failed(err);
 }
 
@@ -214,45 +255,56 @@ static void put_pretokenizer(tkc_jsonw *w, const pretokenizer *p)
     tkc_jsonw_end(w);
 }
 
-static void put_piece(tkc_jsonw *w, const char *kind, tinkc_str id)
+/* A step with texts; the second and third may be NULL. */
+static void put_step(tkc_jsonw *w, const char *type, const char *key, const char *text,
+                     const char *pattern)
 {
-    tkc_jsonw_object(w);
-    tkc_jsonw_key(w, kind);
-    tkc_jsonw_object(w);
-    tkc_jsonw_key(w, "id");
-    tkc_jsonw_str(w, id);
-    tkc_jsonw_key(w, "type_id");
-    tkc_jsonw_i64(w, 0);
-    tkc_jsonw_end(w);
+    put_type(w, type);
+    if (key) {
+        tkc_jsonw_key(w, key);
+        tkc_jsonw_cstr(w, text);
+    }
+    if (pattern) {
+        tkc_jsonw_key(w, "pattern");
+        tkc_jsonw_object(w);
+        tkc_jsonw_key(w, "String");
+        tkc_jsonw_cstr(w, pattern);
+        tkc_jsonw_end(w);
+    }
+    if (!strcmp(type, "Strip")) {
+        tkc_jsonw_key(w, "start");
+        tkc_jsonw_i64(w, 1);
+        tkc_jsonw_key(w, "stop");
+        tkc_jsonw_i64(w, 0);
+    }
     tkc_jsonw_end(w);
 }
 
-/* One sequence with the first token before it. */
-static void put_template(tkc_jsonw *w, tinkc_str bos, uint64_t id)
+#define MARK "\xE2\x96\x81" /* U+2581 */
+
+static void put_sequence(tkc_jsonw *w, const char *key, const char *list)
 {
-    put_type(w, "TemplateProcessing");
-    for (int pair = 0; pair < 2; pair++) {
-        tkc_jsonw_key(w, pair ? "pair" : "single");
-        tkc_jsonw_array(w);
-        put_piece(w, "SpecialToken", bos);
-        put_piece(w, "Sequence", tkc_str("A"));
-        if (pair)
-            put_piece(w, "Sequence", tkc_str("B"));
-        tkc_jsonw_end(w);
-    }
-    tkc_jsonw_key(w, "special_tokens");
-    tkc_jsonw_object(w);
-    tkc_jsonw_key_str(w, bos);
-    tkc_jsonw_object(w);
-    tkc_jsonw_key(w, "id");
-    tkc_jsonw_str(w, bos);
-    tkc_jsonw_key(w, "ids");
-    tkc_jsonw_i64s(w, &(int64_t){ (int64_t)id }, 1);
-    tkc_jsonw_key(w, "tokens");
+    tkc_jsonw_key(w, key);
+    put_type(w, "Sequence");
+    tkc_jsonw_key(w, list);
     tkc_jsonw_array(w);
-    tkc_jsonw_str(w, bos);
+}
+
+/* Spaces are U+2581 inside; one comes before each text between tokens that are found first. */
+static void put_space_steps(tkc_jsonw *w, bool add_space)
+{
+    put_sequence(w, "normalizer", "normalizers");
+    if (add_space)
+        put_step(w, "Prepend", "prepend", MARK, NULL);
+    put_step(w, "Replace", "content", MARK, " ");
     tkc_jsonw_end(w);
     tkc_jsonw_end(w);
+    put_sequence(w, "decoder", "decoders");
+    put_step(w, "Replace", "content", " ", MARK);
+    put_step(w, "ByteFallback", NULL, NULL, NULL);
+    put_step(w, "Fuse", NULL, NULL, NULL);
+    if (add_space)
+        put_step(w, "Strip", "content", " ", NULL);
     tkc_jsonw_end(w);
     tkc_jsonw_end(w);
 }
@@ -261,7 +313,12 @@ static void put_model(tkc_jsonw *w, const vocab *v)
 {
     tkc_jsonw_key(w, "model");
     put_type(w, "BPE");
-    put_bool(w, "ignore_merges", v->pre->ignore_merges);
+    put_bool(w, "ignore_merges", v->pre && v->pre->ignore_merges);
+    put_bool(w, "byte_fallback", !v->pre);
+    if (!v->pre) {
+        tkc_jsonw_key(w, "scores");
+        tkc_jsonw_f32s(w, v->scores, v->n);
+    }
     tkc_jsonw_key(w, "vocab");
     tkc_jsonw_object(w);
     for (size_t i = 0; i < v->n; i++) { /* added ones too: they keep their ids so */
@@ -269,12 +326,28 @@ static void put_model(tkc_jsonw *w, const vocab *v)
         tkc_jsonw_u64(w, i);
     }
     tkc_jsonw_end(w);
-    tkc_jsonw_key(w, "merges");
-    tkc_jsonw_array(w);
-    for (size_t i = 0; i < v->n_merges; i++)
-        tkc_jsonw_str(w, v->merges[i]);
+    if (v->pre) {
+        tkc_jsonw_key(w, "merges");
+        tkc_jsonw_array(w);
+        for (size_t i = 0; i < v->n_merges; i++)
+            tkc_jsonw_str(w, v->merges[i]);
+        tkc_jsonw_end(w);
+    }
     tkc_jsonw_end(w);
-    tkc_jsonw_end(w);
+}
+
+static void put_byte_steps(tkc_jsonw *w, const pretokenizer *pre)
+{
+    tkc_jsonw_key(w, "normalizer");
+    if (pre->nfc) {
+        put_type(w, "NFC");
+        tkc_jsonw_end(w);
+    } else {
+        tkc_jsonw_null(w);
+    }
+    put_pretokenizer(w, pre);
+    tkc_jsonw_key(w, "decoder");
+    put_byte_level(w, true);
 }
 
 bool tkc_gguf_tokenizer_json(tkc_gguf *g, tkc_buf *out, tinkc_error *err)
@@ -283,25 +356,13 @@ bool tkc_gguf_tokenizer_json(tkc_gguf *g, tkc_buf *out, tinkc_error *err)
     tkc_jsonw w;
     if (!open_vocab(&v, g, err))
         return false;
-    tinkc_str bos = token_of(&v, "tokenizer.ggml.bos_token_id", err);
     tkc_jsonw_open(&w, out, err);
     tkc_jsonw_object(&w);
     put_added(&w, &v);
-    tkc_jsonw_key(&w, "normalizer");
-    if (v.pre->nfc) {
-        put_type(&w, "NFC");
-        tkc_jsonw_end(&w);
-    } else {
-        tkc_jsonw_null(&w);
-    }
-    put_pretokenizer(&w, v.pre);
-    tkc_jsonw_key(&w, "post_processor");
-    if (v.add_bos && bos.data)
-        put_template(&w, bos, tkc_gguf_u64(g, "tokenizer.ggml.bos_token_id", 0, err));
+    if (v.pre)
+        put_byte_steps(&w, v.pre);
     else
-        put_byte_level(&w, true);
-    tkc_jsonw_key(&w, "decoder");
-    put_byte_level(&w, true);
+        put_space_steps(&w, v.add_space);
     put_model(&w, &v);
     tkc_jsonw_end(&w);
     return !tkc_failed(err);
@@ -330,7 +391,9 @@ bool tkc_gguf_tokenizer_config(tkc_gguf *g, tkc_buf *out, tinkc_error *err)
         tkc_jsonw_key(&w, names[i][0]);
         tkc_jsonw_str(&w, token);
     }
-    put_bool(&w, "add_bos_token", v.add_bos);
+    put_bool(&w, "add_bos_token",
+             v.add_bos); /* with the names above, these are the post-processor */
+    put_bool(&w, "add_eos_token", v.add_eos);
     tinkc_str template = tkc_gguf_str(g, "tokenizer.chat_template", err);
     if (template.data && !tkc_utf8_valid(template.data, template.len))
         return bad(g, "tokenizer.chat_template", "is not UTF-8", err);

@@ -10,6 +10,7 @@
 #include "bpe/added.h"
 #include "bpe/encoder.h"
 #include "tokenizer/load.h"
+#include "unicode/spaces.h"
 
 typedef struct request {
     const tinkc_tokenizer *tok;
@@ -62,6 +63,28 @@ static bool put_id(text_job *t, int32_t id, size_t start, size_t end)
     return true;
 }
 
+/* Text between added tokens. Metaspace may put a space before it, which is not in the normal form. */
+static bool encode_gap(text_job *t, const unsigned char *p, size_t len)
+{
+    const tinkc_tokenizer *tok = t->e.tok;
+    tkc_scratch *s = t->e.s;
+    tkc_origins *origins = t->e.offsets ? &s->origins : NULL;
+    bool changes = false;
+    if (!tok->metaspace)
+        return tkc_encode_gap(&t->e, p, len);
+    bool prefix = tok->space_first == TKC_SPACE_UNLESS ||
+                  (tok->space_first == TKC_SPACE_FIRST && p == t->text);
+    if (!tkc_spaces(p, len, prefix && !tkc_begins_with_space(p, len), &s->normal, origins, &changes,
+                    t->e.err))
+        return false;
+    if (!changes)
+        return tkc_encode_gap(&t->e, p, len);
+    t->e.origins = origins;
+    bool ok = tkc_encode_gap(&t->e, (const unsigned char *)s->normal.data, s->normal.len);
+    t->e.origins = NULL;
+    return ok;
+}
+
 /* Normalised text between the raw added tokens: finds the added tokens of normalised text. */
 static bool encode_normal(text_job *t, const unsigned char *p, size_t len, size_t base)
 {
@@ -72,7 +95,7 @@ static bool encode_normal(text_job *t, const unsigned char *p, size_t len, size_
     size_t done = 0;
     t->e.base = base;
     if (!set)
-        return tkc_encode_gap(&t->e, p, len);
+        return encode_gap(t, p, len);
     for (;;) {
         bool found = tkc_added_next(set, p, len, t->special == TINKC_SPECIAL_SOME, &search, &m);
         size_t end = found ? m.start : len;
@@ -85,7 +108,7 @@ static bool encode_normal(text_job *t, const unsigned char *p, size_t len, size_
         } else {
             t->e.base = base + done;
         }
-        if (end > done && !tkc_encode_gap(&t->e, p + done, end - done))
+        if (end > done && !encode_gap(t, p + done, end - done))
             return false;
         t->e.origins = origins;
         if (!found)
@@ -101,12 +124,16 @@ static bool encode_normal(text_job *t, const unsigned char *p, size_t len, size_
 static bool encode_between(text_job *t, size_t from, size_t to)
 {
     const unsigned char *p = t->text + from;
+    const tinkc_tokenizer *tok = t->e.tok;
     tkc_scratch *s = t->e.s;
     tkc_origins *origins = t->e.offsets ? &s->origins : NULL;
     bool changes = false;
     t->e.origins = NULL;
     if (from == to)
         return true;
+    if (tok->tables.pieces && !tok->metaspace &&
+        !tkc_spaces(p, to - from, tok->space_first, &s->normal, origins, &changes, t->e.err))
+        return false;
     if (t->needs_nfc && !tkc_nfc(p, to - from, &s->normal, origins, &changes, t->e.err))
         return false;
     if (!changes)

@@ -3,6 +3,7 @@
  *
  * May touch: the text it is given. Strings are converted to raw bytes in place of being copied.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json_write.h"
@@ -32,6 +33,8 @@ typedef struct reader {
     size_t n_merges, cap_merges;
     uint32_t last_whole; /* the result of the previous merge */
     bool ignore_merges, needs_all_bytes;
+    size_t byte_token[128]; /* of a vocabulary of pieces: index + 1 of <0x00> to <0x7F> */
+    tinkc_str scores;       /* raw; data NULL = the file has merges */
     tkc_builder *builder;
     tkc_map literals; /* while added tokens are read */
 } reader;
@@ -61,6 +64,22 @@ static void *grow_array(reader *r, void *old, size_t *cap, size_t n, size_t item
     return grown;
 }
 
+/* A token of the file as bytes; SIZE_MAX: it is neither a piece nor byte-level text. */
+static size_t to_bytes(const reader *r, tinkc_str text, unsigned char *out)
+{
+    return r->file.pieces ? tkc_from_piece(text, out) : tkc_from_letters(r->map, text, out);
+}
+
+/* Whether encoding may produce this piece, the next token. Texts have U+2581 for spaces, so a piece with
+ * a space of its own occurs in none; ASCII bytes are decided when all pieces are known. */
+static bool note_piece(reader *r, tinkc_str text)
+{
+    int byte = tkc_piece_byte(text);
+    if (byte >= 0 && byte < 128)
+        r->byte_token[byte] = r->n_tokens + 1;
+    return byte >= 128 || (byte < 0 && !memchr(text.data, ' ', text.len));
+}
+
 static bool add_token(void *user, tinkc_str text, int64_t id)
 {
     reader *r = user;
@@ -73,9 +92,11 @@ static bool add_token(void *user, tinkc_str text, int64_t id)
         return false;
     r->tokens = grown;
     unsigned char *out = r->bytes + r->n_bytes;
-    size_t n = tkc_from_letters(r->map, text, out);
+    size_t n = to_bytes(r, text, out);
     bool is_bytes = n != SIZE_MAX && n > 0;
-    if (!is_bytes) {
+    if (is_bytes && r->file.pieces)
+        is_bytes = note_piece(r, text);
+    if (n == SIZE_MAX) {
         memcpy(out, text.data, text.len);
         n = text.len;
     }
@@ -102,14 +123,39 @@ static int32_t find_whole(reader *r, const tkc_tables *t, const unsigned char *p
     return found;
 }
 
+/* Bytes stand for characters without a piece. */
+static void choose_bytes(reader *r)
+{
+    bool has_text[256] = { false };
+    for (size_t i = 0; i < r->n_tokens; i++)
+        if (r->tokens[i].is_bytes && r->tokens[i].text.len == 1)
+            has_text[(unsigned char)*r->tokens[i].text.data] = true;
+    for (size_t i = 0; i < 128; i++)
+        if (r->byte_token[i] && !has_text[i])
+            r->tokens[r->byte_token[i] - 1].is_bytes = true;
+}
+
 static bool start_builder(reader *r)
 {
-    if (!r->builder)
-        r->builder = tkc_builder_new(r->tokens, r->n_tokens, r->temp, r->err);
+    if (r->builder)
+        return true;
+    if (r->file.pieces)
+        choose_bytes(r);
+    r->builder = tkc_builder_new(r->tokens, r->n_tokens, r->temp, r->err);
     return r->builder != NULL;
 }
 
-/* Left and right as byte-level text, converted next to each other. */
+static bool keep_merge(reader *r, tkc_merge merge)
+{
+    tkc_merge *grown = grow_array(r, r->merges, &r->cap_merges, r->n_merges, sizeof *r->merges);
+    if (!grown)
+        return false;
+    r->merges = grown;
+    grown[r->n_merges++] = merge;
+    return true;
+}
+
+/* Left and right as in the file, converted next to each other. */
 static bool add_merge(void *user, tinkc_str left, tinkc_str right)
 {
     reader *r = user;
@@ -122,8 +168,8 @@ static bool add_merge(void *user, tinkc_str left, tinkc_str right)
         if (!out)
             return false;
     }
-    size_t n = tkc_from_letters(r->map, left, out);
-    size_t m = n == SIZE_MAX ? SIZE_MAX : tkc_from_letters(r->map, right, out + n);
+    size_t n = to_bytes(r, left, out);
+    size_t m = n == SIZE_MAX ? SIZE_MAX : to_bytes(r, right, out + n);
     if (m == SIZE_MAX)
         return unsupported(r, "model: a merge of tokens that are not byte-level text, such as",
                            left);
@@ -132,14 +178,82 @@ static bool add_merge(void *user, tinkc_str left, tinkc_str right)
     if (a < 0 || b < 0 || whole < 0)
         return tkc_fail(r->err, TINKC_E_TOKENIZER,
                         "merge %zu: a part or the result is not in the vocabulary", r->n_merges);
-    tkc_merge *grown = grow_array(r, r->merges, &r->cap_merges, r->n_merges, sizeof *r->merges);
-    if (!grown)
-        return false;
-    r->merges = grown;
-    grown[r->n_merges] =
-        (tkc_merge){ (uint32_t)a, (uint32_t)b, (uint32_t)r->n_merges, (uint32_t)whole };
-    r->n_merges++;
+    return keep_merge(
+        r, (tkc_merge){ (uint32_t)a, (uint32_t)b, (uint32_t)r->n_merges, (uint32_t)whole });
+}
+
+/* ---- scores in place of merges ----
+ *
+ * A SentencePiece model has a score for each piece. Two neighbours merge if they are a piece together;
+ * the highest score comes first, and of equal scores the leftmost. So each way to split a piece into two
+ * is a merge, and its level is the place of the score. Tokens without a score are never produced. */
+
+typedef struct scored {
+    tkc_merge merge;
+    float score;
+} scored;
+
+static int by_score(const void *x, const void *y)
+{
+    const scored *a = x, *b = y;
+    return a->score != b->score ? (a->score < b->score) - (a->score > b->score)
+                                : (a->merge.rank > b->merge.rank) - (a->merge.rank < b->merge.rank);
+}
+
+static tinkc_f32s read_scores(reader *r)
+{
+    tkc_json j;
+    tkc_tokenizer_part(&r->file, r->scores, &j);
+    tinkc_f32s scores = tkc_json_f32s(&j);
+    for (size_t i = 0; i < r->n_tokens; i++) {
+        uint32_t id = r->tokens[i].id;
+        if (id >= scores.len || scores.data[id] != scores.data[id]) /* null is read as NaN */
+            r->tokens[i].is_bytes &=
+                (unsigned char)*r->tokens[i].text.data >= 128 && r->tokens[i].text.len == 1;
+    }
+    return scores;
+}
+
+/* Puts the merges of one token behind each other. */
+static bool add_splits(reader *r, const tkc_tables *t, uint32_t id)
+{
+    tinkc_bytes text = tkc_token_text(t, id);
+    for (size_t i = 0, size; i < text.len; i += size) {
+        size = tkc_char_bytes(text.data[i]);
+        if (size > 1 && size <= text.len - i && tkc_find_word(t, text.data + i, size) < 0)
+            return tkc_fail(r->err, TINKC_E_TOKENIZER,
+                            "token %u has a character without a token: not supported", id);
+        int32_t left = i ? tkc_find_word(t, text.data, i) : -1;
+        int32_t right = left < 0 ? -1 : tkc_find_word(t, text.data + i, text.len - i);
+        if (right >= 0 && !keep_merge(r, (tkc_merge){ (uint32_t)left, (uint32_t)right,
+                                                      (uint32_t)r->n_merges, id }))
+            return false;
+    }
     return true;
+}
+
+/* The merges of all tokens, best score first, with their levels. */
+static const uint32_t *merge_by_score(reader *r, tinkc_f32s scores)
+{
+    const tkc_tables *t = tkc_builder_tables(r->builder);
+    for (uint32_t id = 0; id < t->n; id++)
+        if (t->flags[id] & TKC_TOKEN_BYTES && !add_splits(r, t, id))
+            return NULL;
+    uint32_t *levels = tkc_arena_alloc(r->temp, (r->n_merges + 1) * sizeof *levels, r->err);
+    scored *list = tkc_arena_alloc(r->temp, (r->n_merges + 1) * sizeof *list, r->err);
+    for (size_t i = 0; levels && list && i < r->n_merges; i++)
+        list[i] = (scored){ r->merges[i], scores.data[r->merges[i].id] };
+    if (!levels || !list)
+        return NULL;
+    if (r->n_merges)
+        qsort(list, r->n_merges, sizeof *list, by_score);
+    for (size_t i = 0; i < r->n_merges; i++) {
+        bool same = i && list[i].score == list[i - 1].score;
+        levels[i] = i ? levels[i - 1] + !same : 0;
+        r->merges[i] = list[i].merge;
+        r->merges[i].rank = (uint32_t)i;
+    }
+    return levels;
 }
 
 /* An option that is null, false or empty is not in use. */
@@ -168,6 +282,8 @@ static void read_model_option(void *user, tkc_json *j, tinkc_str key)
         tinkc_str value = tkc_json_skip(j);
         if (!tkc_failed(r->err) && !is_unset(value))
             unsupported(r, "model option", key);
+    } else if (tkc_str_is(key, "scores") && r->file.pieces) {
+        r->scores = tkc_json_skip(j); /* as codec/gguf_tokenizer.c writes them */
     } else if (tkc_str_is(key, "vocab")) {
         (void)tkc_json_object(j); /* it is none: fails */
     } else if (tkc_str_is(key, "merges")) {
@@ -214,7 +330,10 @@ static bool note_literals(reader *r)
 /* The id of a token by its text as in the file; -1 = none. */
 static int64_t id_of_text(const reader *r, tinkc_str text, unsigned char *room)
 {
-    size_t n = tkc_from_letters(r->map, text, room);
+    int byte = r->file.pieces ? tkc_piece_byte(text) : -1;
+    if (byte >= 0 && byte < 128 && r->byte_token[byte])
+        return r->tokens[r->byte_token[byte] - 1].id;
+    size_t n = to_bytes(r, text, room);
     int64_t id = -1;
     if (n != SIZE_MAX && n > 0)
         id = tkc_find_word(tkc_builder_tables(r->builder), room, n);
@@ -334,13 +453,25 @@ static bool write_meta(reader *r, tkc_buf *meta)
 
 /* ---- all of it ---- */
 
-static bool check_whole(reader *r)
+static bool has_space(const reader *r)
+{
+    int32_t id = tkc_builder_tables(r->builder)->byte_ids[' '];
+    size_t byte = r->byte_token[' '];
+    return id >= 0 && !(byte && r->tokens[byte - 1].id == (uint32_t)id);
+}
+
+static bool check_whole(reader *r, tinkc_f32s *scores)
 {
     const tkc_tokenizer_json *f = &r->file;
-    if (!f->has_model || !f->has_vocab || !f->has_merges)
+    if (!f->has_model || !f->has_vocab || !(f->has_merges || r->scores.data))
         return bad(r, !f->has_model ? "it has no model" : "the model has no vocabulary or merges");
-    if (!start_builder(r))
+    if (r->scores.data)
+        *scores = read_scores(r);
+    if (tkc_failed(r->err) || !start_builder(r))
         return false;
+    r->needs_all_bytes |= f->pieces;
+    if (f->pieces && !has_space(r))
+        return bad(r, "the vocabulary has no space (U+2581)");
     if (r->needs_all_bytes && !tkc_builder_tables(r->builder)->all_bytes)
         return bad(r, "model options unk_token, fuse_unk and byte_fallback are not supported where "
                       "bytes are missing");
@@ -352,6 +483,7 @@ bool tkc_read_tokenizer_json(tinkc_str text, tkc_origin origin, tkc_tables *out,
 {
     reader r = { .temp = temp, .err = err };
     tkc_buf meta;
+    tinkc_f32s scores = { 0 };
     tkc_byte_letters(r.map);
     tkc_json_open(&r.file.j, text, temp, err);
     r.file.j.code = TINKC_E_TOKENIZER;
@@ -360,11 +492,19 @@ bool tkc_read_tokenizer_json(tinkc_str text, tkc_origin origin, tkc_tables *out,
     if (!r.bytes)
         return false;
     tkc_buf_init(&meta, NULL, TKC_BUF_NO_MAX);
-    bool ok = tkc_tokenizer_read(&r.file, &parts, &r) && check_whole(&r) && write_meta(&r, &meta);
+    bool ok = tkc_tokenizer_read(&r.file, &parts, &r) && check_whole(&r, &scores) &&
+              write_meta(&r, &meta);
     /* Added tokens have joined the list. */
     if (ok && tkc_builder_add(r.builder, r.tokens, r.n_tokens)) {
-        tkc_merges merges = { r.merges, r.n_merges, r.ignore_merges, tkc_buf_view(&meta), origin };
-        ok = tkc_builder_finish(r.builder, &merges, out);
+        const uint32_t *levels = r.scores.data ? merge_by_score(&r, scores) : NULL;
+        tkc_merges merges = { .data = r.merges,
+                              .n = r.n_merges,
+                              .levels = levels,
+                              .ignore_merges = r.ignore_merges,
+                              .pieces = r.file.pieces,
+                              .meta = tkc_buf_view(&meta),
+                              .origin = origin };
+        ok = !tkc_failed(err) && tkc_builder_finish(r.builder, &merges, out);
     }
     tkc_buf_free(&meta);
     return ok && !tkc_failed(err);

@@ -8,7 +8,7 @@
 
 #include "bpe/added.h"
 #include "tokenizer/load.h"
-#include "unicode/nfc.h"
+#include "unicode/spaces.h"
 
 static bool unsupported(tkc_json *j, const char *where, tinkc_str what)
 {
@@ -81,29 +81,150 @@ static void read_added_tokens(tinkc_tokenizer *tok, tkc_json *j)
     }
 }
 
-/* ---- normalizer ---- */
+/* ---- vocabularies of pieces: what is done about spaces (unicode/spaces.h) ---- */
 
-static void read_normalizer(tinkc_tokenizer *tok, tkc_json *j)
+#define MARK "\xE2\x96\x81" /* U+2581 */
+
+typedef struct step {
+    tinkc_str type, pattern, content, prepend;
+} step;
+
+/* { "String": "text" } */
+static tinkc_str read_literal(tkc_json *j)
 {
-    tinkc_str key, type = { NULL, 0 };
+    tinkc_str key, text = { NULL, 0 };
+    if (tkc_json_peek(j) != TKC_JSON_OBJECT || !tkc_json_object(j))
+        return tkc_json_skip(j), text;
+    while (tkc_json_key(j, &key)) {
+        if (tkc_str_is(key, "String"))
+            text = tkc_json_string(j);
+        else
+            tkc_json_skip(j);
+    }
+    return text;
+}
+
+static bool read_step_field(step *s, tkc_json *j, tinkc_str key)
+{
+    tinkc_str *to = tkc_str_is(key, "type")      ? &s->type
+                    : tkc_str_is(key, "content") ? &s->content
+                    : tkc_str_is(key, "prepend") ? &s->prepend
+                                                 : NULL;
+    if (to)
+        *to = tkc_json_string(j);
+    else if (tkc_str_is(key, "pattern"))
+        s->pattern = read_literal(j);
+    return to || tkc_str_is(key, "pattern");
+}
+
+static bool replaces(const step *s, const char *from, const char *to)
+{
+    return tkc_str_is(s->type, "Replace") && tkc_str_is(s->pattern, from) &&
+           tkc_str_is(s->content, to);
+}
+
+/* A space is always written as U+2581: by the normalizer or by Metaspace, which is checked at the end. */
+static bool take_space_step(tinkc_tokenizer *tok, const step *s, bool *marks_spaces)
+{
+    if (!tok->tables.pieces)
+        return false;
+    if (replaces(s, " ", MARK))
+        return *marks_spaces = true;
+    if (!tkc_str_is(s->type, "Prepend") || !tkc_str_is(s->prepend, MARK) || tok->space_first)
+        return false;
+    tok->space_first = TKC_SPACE_ALWAYS;
+    return true;
+}
+
+/* Metaspace, or nothing. */
+static void read_space_pretok(tinkc_tokenizer *tok, tkc_json *j, bool *split)
+{
+    tinkc_str key, type = { NULL, 0 }, mark = { NULL, 0 }, scheme = { NULL, 0 };
+    bool prefix = true;
+    *split = false;
     if (tkc_json_null(j) || !tkc_json_object(j))
         return;
+    *split = true;
     while (tkc_json_key(j, &key)) {
         if (tkc_str_is(key, "type"))
             type = tkc_json_string(j);
-        else if (tkc_str_is(key, "normalizers")) {
+        else if (tkc_str_is(key, "replacement"))
+            mark = tkc_json_string(j);
+        else if (tkc_str_is(key, "prepend_scheme"))
+            scheme = tkc_json_string(j);
+        else if (tkc_str_is(key, "add_prefix_space"))
+            prefix = tkc_json_bool(j);
+        else if (tkc_str_is(key, "split"))
+            *split = tkc_json_bool(j);
+        else
+            tkc_json_skip(j);
+    }
+    if (tkc_failed(j->err))
+        return;
+    if (!tkc_str_is(type, "Metaspace") || !tkc_str_is(mark, MARK) || tok->space_first) {
+        unsupported(j, "pre_tokenizer of a vocabulary with byte_fallback:", type);
+        return;
+    }
+    if (!scheme.data)
+        scheme = tkc_str(prefix ? "always" : "never");
+    tok->metaspace = true;
+    tok->space_first = tkc_str_is(scheme, "always")  ? TKC_SPACE_UNLESS
+                       : tkc_str_is(scheme, "first") ? TKC_SPACE_FIRST
+                                                     : TKC_SPACE_NEVER;
+    if (!tok->space_first && !tkc_str_is(scheme, "never"))
+        unsupported(j, "pre_tokenizer: prepend_scheme", scheme);
+}
+
+/* Whether a text may be cut before each run of spaces: no token has a space behind another character,
+ * and no rule is about whole pieces. */
+static bool words_are_apart(const tkc_tables *t)
+{
+    bool apart = !t->ignore_merges;
+    for (uint32_t id = 0; apart && id < t->n; id++) {
+        tinkc_bytes text = tkc_token_text(t, id);
+        for (size_t i = 1; t->flags[id] & TKC_TOKEN_BYTES && i < text.len; i++)
+            apart &= text.data[i] != ' ' || text.data[i - 1] == ' ';
+    }
+    return apart;
+}
+
+static bool finish_spaces(tinkc_tokenizer *tok, bool marks_spaces, bool split, tinkc_error *err)
+{
+    if (marks_spaces == tok->metaspace || tok->nfc)
+        return tkc_fail(err, TINKC_E_TOKENIZER,
+                        "a vocabulary with byte_fallback, but not one step that replaces spaces "
+                        "(normalizer Replace or pre_tokenizer Metaspace) is not supported");
+    if (split)
+        tkc_pretok_spaces(&tok->pretok, TKC_SCAN_SPACE);
+    else if (words_are_apart(&tok->tables))
+        tkc_pretok_spaces(&tok->pretok, TKC_SCAN_SPACES);
+    return true;
+}
+
+/* ---- normalizer ---- */
+
+static void read_normalizer(tinkc_tokenizer *tok, tkc_json *j, bool *marks_spaces)
+{
+    tinkc_str key;
+    step s = { .type = { NULL, 0 } };
+    if (tkc_json_null(j) || !tkc_json_object(j))
+        return;
+    while (tkc_json_key(j, &key)) {
+        if (read_step_field(&s, j, key))
+            continue;
+        if (tkc_str_is(key, "normalizers")) {
             if (tkc_json_array(j))
                 while (tkc_json_item(j))
-                    read_normalizer(tok, j);
+                    read_normalizer(tok, j, marks_spaces);
         } else
             tkc_json_skip(j);
     }
-    if (tkc_failed(j->err) || tkc_str_is(type, "Sequence"))
+    if (tkc_failed(j->err) || tkc_str_is(s.type, "Sequence"))
         return;
-    if (tkc_str_is(type, "NFC"))
+    if (tkc_str_is(s.type, "NFC"))
         tok->nfc = true;
-    else
-        unsupported(j, "normalizer", type);
+    else if (!take_space_step(tok, &s, marks_spaces))
+        unsupported(j, "normalizer", s.type);
 }
 
 /* ---- post-processor ---- */
@@ -238,6 +359,38 @@ static void read_post(post *p, tkc_json *j)
 
 /* ---- decoder ---- */
 
+/* What the vocabularies of pieces have: U+2581 becomes a space, bytes become characters, and a space at the
+ * beginning may be left out. */
+static void read_piece_decoder(tinkc_tokenizer *tok, tkc_json *j)
+{
+    tinkc_str key;
+    step s = { .type = { NULL, 0 } };
+    int64_t start = 0, stop = 0;
+    if (!tkc_json_object(j))
+        return;
+    while (tkc_json_key(j, &key)) {
+        if (read_step_field(&s, j, key))
+            continue;
+        if (tkc_str_is(key, "decoders")) {
+            if (tkc_json_array(j))
+                while (tkc_json_item(j))
+                    read_piece_decoder(tok, j);
+        } else if (tkc_str_is(key, "start")) {
+            start = tkc_json_i64(j);
+        } else if (tkc_str_is(key, "stop")) {
+            stop = tkc_json_i64(j);
+        } else {
+            tkc_json_skip(j);
+        }
+    }
+    bool strip = tkc_str_is(s.type, "Strip") && tkc_str_is(s.content, " ") && start == 1 && !stop;
+    tok->strip_space |= strip;
+    if (!tkc_failed(j->err) && !strip && !replaces(&s, MARK, " ") &&
+        !tkc_str_is(s.type, "ByteFallback") && !tkc_str_is(s.type, "Fuse") &&
+        !tkc_str_is(s.type, "Sequence"))
+        unsupported(j, "decoder", s.type);
+}
+
 static void read_decoder(tkc_json *j)
 {
     tinkc_str key, type = { NULL, 0 };
@@ -271,6 +424,8 @@ bool tkc_read_meta(tinkc_tokenizer *tok, tinkc_error *err)
     tkc_json j;
     tkc_arena temp;
     tinkc_str key, raw_post = { NULL, 0 };
+    bool marks_spaces = false, split = false;
+    const bool pieces = tok->tables.pieces;
     tok->size = (int32_t)tok->tables.n;
     tkc_arena_init(&temp, tok->a, 0);
     tkc_json_open(&j, tok->tables.meta, &temp, err);
@@ -281,11 +436,15 @@ bool tkc_read_meta(tinkc_tokenizer *tok, tinkc_error *err)
             if (tkc_str_is(key, "added_tokens"))
                 read_added_tokens(tok, &j);
             else if (tkc_str_is(key, "normalizer"))
-                read_normalizer(tok, &j);
+                read_normalizer(tok, &j, &marks_spaces);
+            else if (tkc_str_is(key, "pre_tokenizer") && pieces)
+                read_space_pretok(tok, &j, &split);
             else if (tkc_str_is(key, "pre_tokenizer"))
                 tkc_pretok_read(&tok->pretok, &j);
             else if (tkc_str_is(key, "post_processor"))
                 raw_post = tkc_json_skip(&j);
+            else if (tkc_str_is(key, "decoder") && pieces)
+                read_piece_decoder(tok, &j);
             else if (tkc_str_is(key, "decoder"))
                 read_decoder(&j);
             else if (tkc_str_is(key, "tiktoken"))
@@ -302,7 +461,7 @@ bool tkc_read_meta(tinkc_tokenizer *tok, tinkc_error *err)
         name_part(err, tkc_str("post_processor"));
     }
     tkc_arena_free(&temp);
-    return !tkc_failed(err);
+    return !tkc_failed(err) && (!pieces || finish_spaces(tok, marks_spaces, split, err));
 }
 
 /* ---- indexing ---- */
@@ -312,12 +471,15 @@ static bool normal_pattern(tinkc_tokenizer *tok, const tkc_added_token *token, t
                            tinkc_error *err)
 {
     *out = tkc_strn(token->text, token->len);
-    if (!tok->nfc)
+    const unsigned char *text = (const unsigned char *)token->text;
+    bool spaces = tok->tables.pieces && !tok->metaspace;
+    if (!tok->nfc && !spaces)
         return true;
     tkc_buf buf;
     tkc_buf_init(&buf, tok->a, TKC_BUF_NO_MAX);
     bool changes;
-    bool ok = tkc_nfc((const unsigned char *)token->text, token->len, &buf, NULL, &changes, err);
+    bool ok = spaces ? tkc_spaces(text, token->len, tok->space_first, &buf, NULL, &changes, err)
+                     : tkc_nfc(text, token->len, &buf, NULL, &changes, err);
     if (ok && changes) {
         out->data = tkc_arena_str(&tok->arena, tkc_buf_view(&buf), err);
         out->len = buf.len;

@@ -251,6 +251,14 @@ static bool settle_by_trial(build *b)
     return !tkc_failed(b->err);
 }
 
+/* Whether merging may begin with this token: a byte or, in a vocabulary of pieces, a character. */
+static bool is_first(const build *b, uint32_t id)
+{
+    tinkc_bytes text = tkc_token_text(&b->t, id);
+    return b->flags[id] & TKC_TOKEN_BYTES &&
+           (text.len == 1 || (b->t.pieces && text.len == tkc_char_bytes(*text.data)));
+}
+
 static bool settle(build *b)
 {
     b->split = tkc_arena_array(b->temp, b->t.n, sizeof *b->split, b->err);
@@ -258,12 +266,13 @@ static bool settle(build *b)
         return false;
     for (uint32_t i = 0; i < b->t.n; i++)
         b->split[i] = (tkc_split){ i, i, 0 };
-    for (size_t i = 0; i < 256; i++)
-        if (b->byte_ids[i] >= 0)
-            b->flags[b->byte_ids[i]] |= TKC_TOKEN_REACHABLE;
+    for (uint32_t i = 0; i < b->t.n; i++)
+        if (is_first(b, i))
+            b->flags[i] |= TKC_TOKEN_REACHABLE;
     b->t.split = b->split;
     b->t.regular = true;
-    settle_in_order(b);
+    if (!b->t.pieces) /* it takes each rank for a level of its own */
+        settle_in_order(b);
     if (!settle_by_trial(b))
         return false;
     b->t.ignore_merges = b->m.ignore_merges;
@@ -491,6 +500,7 @@ static bool assemble(build *b, tkc_tables *out)
         { TKC_SEC_FILTER, b->filter, b->n_filter * 8 },
         { TKC_SEC_BYTE_PAIRS, b->byte_pairs, 65536 * sizeof *b->byte_pairs },
         { TKC_SEC_MERGED, b->merged, b->t.n_ranks * sizeof *b->merged },
+        { TKC_SEC_LEVELS, b->m.levels, b->m.levels ? (uint64_t)b->t.n_ranks * 4 : 0 },
         { TKC_SEC_SPLIT, b->split, b->t.n * sizeof *b->split },
         { TKC_SEC_NODES, b->nodes, ((uint64_t)b->t.n_nodes + 1) * sizeof *b->nodes },
         { TKC_SEC_LABELS, b->labels, b->t.n_nodes },
@@ -501,7 +511,8 @@ static bool assemble(build *b, tkc_tables *out)
     tkc_block_header h = { .byte_order = TKC_BLOCK_ORDER, .origin = b->m.origin };
     memcpy(h.magic, TKC_BLOCK_MAGIC, sizeof h.magic);
     h.flags = (b->t.ignore_merges ? TKC_BLOCK_IGNORE_MERGES : 0u) |
-              (b->t.all_bytes ? TKC_BLOCK_ALL_BYTES : 0u) | (b->t.regular ? TKC_BLOCK_REGULAR : 0u);
+              (b->t.all_bytes ? TKC_BLOCK_ALL_BYTES : 0u) |
+              (b->t.regular ? TKC_BLOCK_REGULAR : 0u) | (b->t.pieces ? TKC_BLOCK_PIECES : 0u);
     h.n = b->t.n;
     h.n_nodes = b->t.n_nodes;
     h.max_len = b->t.max_len;
@@ -566,6 +577,8 @@ const tkc_tables *tkc_builder_tables(const tkc_builder *b)
 bool tkc_builder_finish(tkc_builder *b, const tkc_merges *merges, tkc_tables *out)
 {
     b->m = *merges;
+    b->t.pieces = merges->pieces;
+    b->t.levels = merges->levels;
     return index_pairs(b) && index_byte_pairs(b) && settle(b) && find_cuts(b) && make_trie(b) &&
            assemble(b, out);
 }

@@ -13,6 +13,7 @@
 struct tinkc_decoder {
     tinkc_tokenizer *tok;
     tinkc_decode_options o;
+    bool started; /* something was written */
     struct tail {
         unsigned char bytes[4];
         size_t n;
@@ -66,10 +67,11 @@ static void end_run(runs *r, const char *data, size_t end)
     r->start = SIZE_MAX;
 }
 
-/* Appends the bytes of all ids. Short tokens are copied sixteen bytes at a time: the room after
+/* Appends the bytes of all ids. *strip: a space at the beginning is left out; false once there was a
+ * byte. Short tokens are copied sixteen bytes at a time: the room after
  * them is reserved, and nothing after the last token's text is ever read. */
 static bool gather(const tinkc_tokenizer *tok, const int32_t *ids, size_t len, bool skip_special,
-                   runs *r, tinkc_text *out, tinkc_error *err)
+                   bool *strip, runs *r, tinkc_text *out, tinkc_error *err)
 {
     enum { BLOCK = 512 };
     const tkc_tables *t = &tok->tables;
@@ -87,6 +89,11 @@ static bool gather(const tinkc_tokenizer *tok, const int32_t *ids, size_t len, b
                 continue;
             bool usual = (uint32_t)ids[i] < t->n;
             tinkc_bytes b = usual ? tkc_token_text(t, (uint32_t)ids[i]) : unusual(tok, ids[i]);
+            if (*strip && b.len) {
+                size_t space = *b.data == ' ';
+                b = (tinkc_bytes){ b.data + space, b.len - space };
+                *strip = false;
+            }
             if (usual && b.len && !(t->flags[ids[i]] & TKC_TOKEN_SOUND)) {
                 if (r->start == SIZE_MAX)
                     r->start = (size_t)(at - out->data);
@@ -181,8 +188,9 @@ bool tinkc_decode_span(const tinkc_tokenizer *tok, const int32_t *ids, size_t le
                         : !out ? "out"
                                : "ids");
     size_t before = out->len;
+    bool strip = tok->strip_space;
     runs r = { SIZE_MAX, false };
-    bool ok = gather(tok, ids, len, options && options->skip_special, &r, out, err) &&
+    bool ok = gather(tok, ids, len, options && options->skip_special, &strip, &r, out, err) &&
               ((options && options->raw_bytes) || !r.broken || repair(out, before, NULL, err)) &&
               text_room(out, 0, err);
     if (!ok)
@@ -240,14 +248,17 @@ bool tinkc_decoder_push(tinkc_decoder *d, const int32_t *ids, size_t len, tinkc_
                                : "ids");
     size_t before = out->len;
     tail left = { .n = 0 };
+    bool strip = d->tok->strip_space && !d->started;
     runs r = { d->held.n ? before : SIZE_MAX, false }; /* what is held back begins a run */
     bool ok = append(out, d->held.bytes, d->held.n, err) &&
-              gather(d->tok, ids, len, d->o.skip_special, &r, out, err) &&
+              gather(d->tok, ids, len, d->o.skip_special, &strip, &r, out, err) &&
               (d->o.raw_bytes || !r.broken || repair(out, before, &left, err));
-    if (ok)
+    if (ok) {
         d->held = left;
-    else
+        d->started = !strip;
+    } else {
         out->len = before;
+    }
     terminate(out);
     return ok;
 }

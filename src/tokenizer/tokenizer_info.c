@@ -63,7 +63,16 @@ bool tkc_index_literals(tinkc_tokenizer *tok, tinkc_error *err)
 int32_t tkc_spelled_id(const tinkc_tokenizer *tok, tinkc_str text)
 {
     unsigned char bytes[2 * TKC_BPE_LONG_TOKEN];
-    size_t n = text.len <= sizeof bytes ? tkc_from_byte_level(text, bytes) : SIZE_MAX;
+    bool fits = text.len <= sizeof bytes;
+    if (fits && tok->tables.pieces) { /* a byte that text stands for is a literal */
+        int byte = tkc_piece_byte(text);
+        tinkc_str piece = tkc_strn((const char *)bytes, tkc_from_piece(text, bytes));
+        int32_t literal = byte >= 0 ? literal_id(tok, piece) : -1;
+        if (literal >= 0)
+            return literal;
+        text = piece;
+    }
+    size_t n = !fits ? SIZE_MAX : tok->tables.pieces ? text.len : tkc_from_byte_level(text, bytes);
     int32_t id = n != SIZE_MAX && n > 0 ? tkc_find_word(&tok->tables, bytes, n) : -1;
     return id >= 0 ? id : literal_id(tok, text);
 }

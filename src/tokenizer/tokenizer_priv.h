@@ -40,6 +40,14 @@ typedef struct tkc_template_text {
     tinkc_str text;   /* terminated as well */
 } tkc_template_text;
 
+/* Which texts get a space before them. */
+enum {
+    TKC_SPACE_NEVER,
+    TKC_SPACE_ALWAYS, /* between added tokens, too */
+    TKC_SPACE_UNLESS, /* the same, unless there is one */
+    TKC_SPACE_FIRST   /* the same, but only at the beginning of the whole text */
+};
+
 typedef struct tkc_added_set tkc_added_set; /* added.h */
 typedef struct tkc_scratch tkc_scratch;     /* encoder.h */
 
@@ -51,6 +59,9 @@ struct tinkc_tokenizer {
     tkc_tables tables;
     tkc_pretok pretok;
     bool nfc;                 /* the normalizer is NFC */
+    int space_first;          /* TKC_SPACE_*: of a vocabulary of pieces */
+    bool metaspace;           /* that is the pre-tokenizer's work, not the normalizer's */
+    bool strip_space;         /* decoding leaves out one space at the beginning */
     bool tiktoken;            /* from a rank file */
     bool kimi_cuts;           /* the model's wrapper splits long runs before it encodes */
     bool named_specials_only; /* skip_special drops only tokens that the config names (tiktoken) */

@@ -19,9 +19,8 @@ void tkc_origins_free(tkc_origins *o)
     *o = (tkc_origins){ 0 };
 }
 
-/* The next n bytes of the normal form come from [start, end): each from its own byte if `same`. */
-static bool note_origin(tkc_origins *o, size_t n, size_t start, size_t end, bool same,
-                        tinkc_error *err)
+bool tkc_origins_add(tkc_origins *o, size_t n, size_t start, size_t end, bool same,
+                     tinkc_error *err)
 {
     if (!o)
         return true;
@@ -63,16 +62,16 @@ static bool note_change(tkc_origins *o, const unsigned char *text, size_t from, 
         tail++;
     while (tail > 0 && is_inside(old[n - tail]))
         tail--;
-    return note_origin(o, head, from, from + head, true, err) &&
-           note_origin(o, now.len - head - tail, from + head, to - tail, false, err) &&
-           note_origin(o, tail, to - tail, to, true, err);
+    return tkc_origins_add(o, head, from, from + head, true, err) &&
+           tkc_origins_add(o, now.len - head - tail, from + head, to - tail, false, err) &&
+           tkc_origins_add(o, tail, to - tail, to, true, err);
 }
 
 static bool copy_same(const unsigned char *text, size_t from, size_t to, tkc_buf *out,
                       tkc_origins *o, tinkc_error *err)
 {
     return from == to || (tkc_buf_add(out, text + from, to - from, err) &&
-                          note_origin(o, to - from, from, to, true, err));
+                          tkc_origins_add(o, to - from, from, to, true, err));
 }
 
 /* Normalises [from, to), which has no characters newer than Unicode 9.0. */

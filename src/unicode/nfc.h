@@ -11,6 +11,9 @@ typedef struct tkc_origins {
     size_t len, cap;
 } tkc_origins;
 void tkc_origins_free(tkc_origins *);
+/* The next n bytes come from [start, end): each from its own byte if `same`. NULL: nothing to do. */
+bool tkc_origins_add(tkc_origins *, size_t n, size_t start, size_t end, bool same,
+                     tinkc_error *err);
 
 /* Replaces *out with the normal form of well-formed text. If no character can change, *changes is
  * false and *out is unchanged. origins may be NULL; with it, texts of 4 GiB and more are

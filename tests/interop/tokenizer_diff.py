@@ -236,13 +236,18 @@ def compare(model, args, real):
     return bad + wrong_back
 
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-parser.add_argument("--lib", default="build/libtinkc.so")
-parser.add_argument("--mb", type=float, default=200)
-parser.add_argument("--seed", type=int, default=1)
-parser.add_argument("--text", action="append", default=[])
-parser.add_argument("--save", help="write texts that differ to files with this name")
-parser.add_argument("models", nargs="+")
-args = parser.parse_args()
-real = list(found_texts(args.text, min(args.mb, 100) * 1e6))
-sys.exit(1 if sum(compare(m, args, real) for m in args.models) else 0)
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--lib", default="build/libtinkc.so")
+    parser.add_argument("--mb", type=float, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--text", action="append", default=[])
+    parser.add_argument("--save", help="write texts that differ to files with this name")
+    parser.add_argument("models", nargs="+")
+    args = parser.parse_args()
+    real = list(found_texts(args.text, min(args.mb, 100) * 1e6))
+    sys.exit(1 if sum(compare(m, args, real) for m in args.models) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -62,6 +62,12 @@ void gguf_key_f32(gguf_bytes *g, const char *key, float value)
     gguf_put(&g->keys, tke_f32_to_bits(value), 4);
 }
 
+void gguf_key_bool(gguf_bytes *g, const char *key, bool value)
+{
+    begin(g, key, 7);
+    gguf_put(&g->keys, value, 1);
+}
+
 void gguf_key_text(gguf_bytes *g, const char *key, const char *value)
 {
     begin(g, key, 8);
@@ -77,13 +83,26 @@ void gguf_key_texts(gguf_bytes *g, const char *key, const char *const *values, s
         gguf_put_text(&g->keys, values[i]);
 }
 
-void gguf_key_i32s(gguf_bytes *g, const char *key, const int32_t *values, size_t n)
+static void put_words(gguf_bytes *g, const char *key, uint32_t kind, const void *values, size_t n)
 {
     begin(g, key, 9);
-    gguf_put(&g->keys, 5, 4);
+    gguf_put(&g->keys, kind, 4);
     gguf_put(&g->keys, n, 8);
-    for (size_t i = 0; i < n; i++)
-        gguf_put(&g->keys, (uint32_t)values[i], 4);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t word;
+        memcpy(&word, (const char *)values + 4 * i, 4);
+        gguf_put(&g->keys, word, 4);
+    }
+}
+
+void gguf_key_i32s(gguf_bytes *g, const char *key, const int32_t *values, size_t n)
+{
+    put_words(g, key, 5, values, n);
+}
+
+void gguf_key_f32s(gguf_bytes *g, const char *key, const float *values, size_t n)
+{
+    put_words(g, key, 6, values, n);
 }
 
 void gguf_tensor(gguf_bytes *g, const char *name, uint32_t type, const uint64_t *dims, size_t n_dims, const void *data,

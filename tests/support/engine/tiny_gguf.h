@@ -20,9 +20,11 @@ void gguf_put(tkc_buf *, uint64_t value, size_t bytes);
 void gguf_put_text(tkc_buf *, const char *text);
 void gguf_key_u32(gguf_bytes *, const char *key, uint32_t value);
 void gguf_key_f32(gguf_bytes *, const char *key, float value);
+void gguf_key_bool(gguf_bytes *, const char *key, bool value);
 void gguf_key_text(gguf_bytes *, const char *key, const char *value);
 void gguf_key_texts(gguf_bytes *, const char *key, const char *const *values, size_t n);
 void gguf_key_i32s(gguf_bytes *, const char *key, const int32_t *values, size_t n);
+void gguf_key_f32s(gguf_bytes *, const char *key, const float *values, size_t n);
 /* dims fastest first. */
 void gguf_tensor(gguf_bytes *, const char *name, uint32_t type, const uint64_t *dims, size_t n_dims, const void *data,
                  size_t bytes);
