@@ -53,7 +53,7 @@ void check_few(void);
 void check_sampling(void); /* check_sampling.c */
 void check_memory(void);   /* check_memory.c */
 
-void speed_train(const char *name, size_t tokens, bool profile, double gib); /* check_speed.c */
+void speed_train(const char *name, size_t tokens, const char *how, double gib); /* check_speed.c */
 void speed_decode(const char *name, const char *how);
 void speed_experts(const char *name);
 

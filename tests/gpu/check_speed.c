@@ -118,13 +118,15 @@ static void print_profile(bool places)
 }
 
 static bool long_sequence; /* one sequence, not several of 2048 tokens */
+static bool with_head;     /* the head has an adapter too, as the Python SDK asks for it */
 
 /* The best of some microbatches and optimizer steps, on a model that is loaded. */
 static void train_large(tcu_model *m, world *w, int which, size_t tokens, int turns, bool profile)
 {
     const char *name = large[which].name;
     int lengths[64];
-    tke_lora_layout *l = layout_new(w, 32, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
+    unsigned parts = TKE_TRAIN_ATTN | TKE_TRAIN_MLP | (with_head ? TKE_TRAIN_UNEMBED : 0);
+    tke_lora_layout *l = layout_new(w, 32, parts);
     float *theta = malloc(l->n_floats * 4);
     random_floats(theta, l->n_floats, 5, 0.02f);
     tcu_block *weights = tcu_block_new(device, l->n_floats, &fault),
@@ -168,11 +170,13 @@ static void train_large(tcu_model *m, world *w, int which, size_t tokens, int tu
     free(theta), free(lp);
 }
 
-/* gib: memory that there is; 0: all of the card's. */
-void speed_train(const char *name, size_t tokens, bool profile, double gib)
+/* how: "profile", "head" or NULL; gib: memory that there is; 0: all of the card's. */
+void speed_train(const char *name, size_t tokens, const char *how, double gib)
 {
     int which = find_shape(name);
     world *w;
+    bool profile = how && strcmp(how, "profile") == 0;
+    with_head = how && strcmp(how, "head") == 0;
     long_sequence = gib > 0;
     if (gib > 0)
         leave_memory(gib);

@@ -50,7 +50,7 @@ static bool run_model_mode(const char *mode, const char *name, const char *const
 {
     if (strcmp(mode, "train") == 0)
         speed_train(name, more[0] ? (size_t)strtoul(more[0], NULL, 10) : 16384,
-                    more[1] && strcmp(more[1], "profile") == 0, limit);
+                    more[1], limit);
     else if (strcmp(mode, "decode") == 0)
         speed_decode(name, more[0]);
     else if (strcmp(mode, "speed-experts") == 0)
