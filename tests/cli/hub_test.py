@@ -2,7 +2,7 @@
 
     hub_test.py BUILD [GROUP...]
 """
-import hashlib, json, os, pathlib, pty, random, select, shutil, signal, socket, struct, subprocess, sys, tempfile, threading, time
+import hashlib, json, os, pathlib, pty, random, re, select, shutil, signal, socket, struct, subprocess, sys, tempfile, threading, time
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "support/client"))
@@ -495,7 +495,40 @@ def push_large():
         w.hub.fault("/complete/", status=503)
         r = w.run("checkpoint", "push-hf", folder, "-r", "me/big", env=env)
         check("multipart with faults", r.returncode == 0 and head(w, "me/big")["adapter_model.safetensors"] == data, r.stderr)
-        check("multipart: notes are gone", not list(pathlib.Path(w.cache, ".uploads").iterdir()))
+        check("multipart: notes are gone, files stay", not list(pathlib.Path(w.cache, ".uploads").iterdir())
+              and (folder / "adapter_model.safetensors").read_bytes() == data)
+    with World() as w:  # parts, completion, verification, commit; what was done is remembered until all of it was
+        w.hub.token, w.hub.multipart_from = "hf_write", 100_000
+        env, notes = {"HF_TOKEN": "hf_write"}, pathlib.Path(w.cache, ".uploads")
+        folder = adapter_folder(w, 20, 64 * 1024 * 2 + 1)
+
+        def push():
+            before = len(w.hub.log)
+            r = w.run("checkpoint", "push-hf", folder, "-r", "me/big", "-j", "1", env=env)
+            found = [re.search("/part/.*/(\\d+)|/(complete|lfs-verify|commit)", e["line"]) for e in w.hub.log[before:]]
+            return r, " ".join(m[1] or m[2] for m in found if m)
+
+        w.hub.fault("lfs-verify", status=404)
+        r, asked = push()
+        check("push: what the hub cannot verify is not committed", r.returncode == 3 and asked == "1 2 3 complete lfs-verify"
+              and not head(w, "me/big"), (asked, r.stderr))
+        note, = notes.iterdir()
+        w.hub.objects.clear()  # else the hub says that it has the file
+        r, asked = push()
+        check("push: completed again with the parts that are there", r.returncode == 0
+              and asked == "complete lfs-verify commit" and not note.exists(), (asked, r.stderr))
+        for age, parts in ((11, "3"), (13, "1 2 3")):  # hours; addresses of parts expire
+            w.hub.objects.clear()
+            folder = adapter_folder(w, age, 64 * 1024 * 2 + 1)
+            w.hub.fault("/part/.*/3$", status=403)
+            r, asked = push()
+            check("push: a part that is refused ends it", r.returncode == 4 and asked == "1 2 3", (asked, r.stderr))
+            for note in notes.iterdir():
+                os.utime(note, (time.time() - age * 3600,) * 2)
+            w.hub.fault("lfs-verify", status=503)
+            r, asked = push()
+            check(f"push: parts sent {age} hours ago", r.returncode == 0
+                  and asked == f"{parts} complete lfs-verify lfs-verify commit", (asked, r.stderr))
     with World() as w:
         w.hub.token, w.hub.multipart_from, w.hub.verifies_elsewhere = "hf_write", 100_000, True
         r = w.run("checkpoint", "push-hf", adapter_folder(w, 7, 64 * 1024 * 3), "-r", "me/big", env=env)
