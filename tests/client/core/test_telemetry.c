@@ -441,13 +441,15 @@ TEST(a_forked_child_is_another_process)
     assert_string_not_equal(first, child);
 }
 
-static atomic_int warnings;
+static atomic_int warnings, lost;
 
 static void count_warnings(int32_t level, const char *line, void *user)
 {
     (void)user;
-    if (level == TINKC_LOG_WARN && strstr(line, "telemetry could not be sent"))
+    if (level == TINKC_LOG_WARN && strstr(line, "telemetry could not be sent")) {
         atomic_fetch_add(&warnings, 1);
+        atomic_store(&lost, atoi(strchr(line, ';') + 1));
+    }
 }
 
 /* What is lost is said, once a minute at most. Attempts are a second apart. */
@@ -460,9 +462,10 @@ TEST(lost_batches_are_logged)
         mock_client(w.mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON, .log = count_warnings }, &w.err);
     atomic_store(&warnings, 0);
     /* The fifth is lost 59.999 s after the first, the tenth 60 s after the sixth. */
-    static const int said[] = { 1, 1, 1, 1, 1, 2, 2, 2, 2, 3 };
+    static const int said[] = { 1, 1, 1, 1, 1, 2, 2, 2, 2, 3 }, dropped[] = { 1, 1, 1, 1, 1, 7, 7, 7, 7, 11 };
     for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
-        tinkc_client_report(w.client, "x", NULL, TINKC_LOG_INFO, &w.err);
+        for (size_t n = i == 5 ? 2 : 1; n; n--) /* the sixth batch has two events */
+            tinkc_client_report(w.client, "x", NULL, TINKC_LOG_INFO, &w.err);
         pass_ms(&w, 10000);
         for (size_t k = 0; k < 2; k++) {
             assert_int_equal(tinkc_mock_settle(w.mock, PATIENCE_MS, &w.err), 1000); /* the next attempt */
@@ -471,6 +474,7 @@ TEST(lost_batches_are_logged)
         pass_ms(&w, i == 3 ? 2999 : 3000);
         assert_int_equal(sent(&w), 3 * (i + 1));
         assert_int_equal(atomic_load(&warnings), said[i]);
+        assert_int_equal(atomic_load(&lost), dropped[i]);
     }
     for (size_t i = 0; i < 2; i++)
         assert_int_equal(nth_request_ms(w.mock, TELEMETRY, i + 1) - nth_request_ms(w.mock, TELEMETRY, i), 1000);

@@ -44,6 +44,14 @@ TEST(a_message_is_answered)
     }
 }
 
+TEST(an_answer_that_was_begun_is_continued)
+{
+    tkc_tree *v = post(MESSAGES, "{\"model\":\"nano\",\"max_tokens\":9,\"temperature\":0,\"messages\":["
+                                 "{\"role\":\"user\",\"content\":\"What is 8 + 8?\"},"
+                                 "{\"role\":\"assistant\",\"content\":\"1\"}]}");
+    assert_string_equal(member(block(v, 0), "text"), "6");
+}
+
 TEST(why_a_message_ends)
 {
     static const struct {

@@ -1,6 +1,7 @@
 /* test_handlers_upload.c - adapters that clients send: what comes back is what was sent, and nothing
  * else becomes a checkpoint. */
-#include "service/core/service_state.h"
+#include "../../../../service/handlers/handlers_upload.c"
+
 #include "service/core/tenants.h"
 #include "service/handlers/uploads.h"
 #include "support/service/service_world.h"
@@ -196,6 +197,20 @@ TEST(an_upload_ends_with_its_time_or_its_owner)
     assert_int_equal(put(gone, "adapter_config.json", config.body, NULL), 200);
     tke_service_end_links(svc, "default");
     assert_int_equal(put(gone, "adapter_config.json", config.body, NULL), 404);
+}
+
+/* The thread that writes a file keeps the folder: the upload ends with the next look at it. */
+TEST(an_upload_in_use_ends_after_its_use)
+{
+    tke_service *svc = tke_engine_service(engine);
+    tinkc_str id = tkc_str(start(4, ""));
+    upload *u = tkc_map_get(&svc->uploads->by_id, id);
+    int64_t end_ms = u->expires_ms;
+    for (int i = 0; i < 3; i++) {
+        u->busy = i == 0;
+        tke_uploads_expire(svc, i == 1 ? end_ms - 1 : end_ms, NULL);
+        assert_int_equal(tkc_map_get(&svc->uploads->by_id, id) != NULL, i < 2);
+    }
 }
 
 TEST(uploads_in_progress_are_bounded)

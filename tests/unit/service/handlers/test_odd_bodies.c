@@ -34,6 +34,49 @@ static void step_runs(const char *model, int seq)
     assert_non_null(strstr(service_wait(t, service_step(t, model, seq, 0.0)), "optim/step"));
 }
 
+/* In gzip, in blocks that are not compressed; returns its length. */
+static size_t pack(const char *text, size_t len, unsigned char *out)
+{
+    enum { BLOCK = 65535 };
+    static const unsigned char head[10] = { 0x1f, 0x8b, 8, [9] = 3 };
+    unsigned char *at = memcpy(out, head, sizeof head);
+    uint32_t crc = ~0u;
+    at += sizeof head;
+    for (size_t done = 0, n; done < len; done += n, at += 5 + n) {
+        n = len - done < BLOCK ? len - done : BLOCK;
+        const uint16_t sizes[] = { (uint16_t)n, (uint16_t)~n };
+        at[0] = done + n == len;
+        memcpy(at + 1, sizes, 4);
+        memcpy(at + 5, text + done, n);
+    }
+    for (size_t i = 0; i < len; i++) {
+        crc ^= (unsigned char)text[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
+    }
+    const uint32_t end[] = { ~crc, (uint32_t)len };
+    memcpy(at, end, 8);
+    return (size_t)(at - out) + 8;
+}
+
+TEST(a_packed_body_has_the_limit_of_what_it_holds)
+{
+    enum { MOST = 1 << 20 };
+    const char *const gzip[] = { "Content-Encoding", "gzip", NULL };
+    char *text = malloc(MOST + 1);
+    unsigned char *packed = malloc(MOST + 1000);
+    memset(text, ' ', MOST + 1);
+    memcpy(text, "{\"tags\":[],\"sdk_version\":\"0.25.0\"}", 34);
+    for (size_t len = MOST; len <= MOST + 1; len++) {
+        answer a = service_call(t, "POST", "/api/v1/create_session", gzip, packed, pack(text, len, packed));
+        assert_int_equal(a.status, len > MOST ? 413 : 200);
+        assert_int_equal(strstr(a.body.data, "larger than 1048576 bytes when unpacked") != NULL, len > MOST);
+        answer_free(&a);
+    }
+    free(packed);
+    free(text);
+}
+
 /* The number of a body with a chunk that nobody knows is used; so is that of one that is cut off. Behind a
  * fault anything may seem to be a model or a number: that counts for nothing. */
 TEST(the_number_of_a_damaged_protobuf_body_is_used)

@@ -103,12 +103,14 @@ static void put_folder(const char *path, const char *text)
 
 /* ---- where a run continues ---- */
 
+enum { EPOCH = 7 }; /* in which its requests were accepted: part of their ids, also after a restart */
+
 static const char one_session[] = "INSERT INTO sessions(id, owner, created_us) VALUES('s', 'me', 5)";
 
 static void put_run(const char *id)
 {
     char created[30];
-    snprintf(created, sizeof created, "1-%s:0", id);
+    snprintf(created, sizeof created, "%d-%s:0", EPOCH, id);
     tke_txn_exec(rows,
                  "INSERT INTO runs(id, session_id, model_seq, base_model, rank, seed, flags, state, "
                  "corrupted, request_id) VALUES(?, 's', 0, 'tiny', 4, 7, 7, 1, 0, ?)",
@@ -129,7 +131,7 @@ static void put_rows(const char *run, const char *text)
     char kind, id[20], result[40];
     for (; sscanf(text, "%d%c%d%n", &seq, &kind, &state, &used) == 3; text += used) {
         const unsigned char hash[sizeof(tke_hash128)] = { (unsigned char)seq };
-        snprintf(id, sizeof id, "1-%s:%d", run, seq);
+        snprintf(id, sizeof id, "%d-%s:%d", EPOCH, run, seq);
         snprintf(result, sizeof result, "{\"path\":\"p%d\"}", seq);
         tke_txn_exec(rows,
                      "INSERT INTO requests(run_id, seq_id, kind, hash, request_id, state, result) "
@@ -170,7 +172,7 @@ static void put_journal(const char *run, const char *text)
                                : "\"path\":\"p\"");
         const tke_journal_record record = { .seq = seq,
                                             .kind = kind_of(kind),
-                                            .epoch = 1,
+                                            .epoch = EPOCH,
                                             .forward = kind == 'f',
                                             .hash = { 5, 6 },
                                             .body = tkc_str(body) };
@@ -200,7 +202,7 @@ static const char *state_of(tke_run *run)
     n += (size_t)snprintf(text + n, room - n, ", results");
     for (int64_t i = 0; i <= (int64_t)run->n_seen; i++) {
         char id[40];
-        snprintf(id, sizeof id, "1-%s:%lld", run->id, (long long)i);
+        snprintf(id, sizeof id, "%d-%s:%lld", EPOCH, run->id, (long long)i);
         const tke_job *job = tke_find_job(&svc, id);
         if (job && job->state == TKE_DONE)
             n += (size_t)snprintf(text + n, room - n, " %lld", (long long)i);
@@ -294,7 +296,8 @@ TEST(where_a_run_continues)
                 continue;
             snprintf(id, sizeof id, "r%zu", i);
             for (const tke_job *job = tke_find_run(&svc, id)->queue; job; job = job->next)
-                assert_true(job->hash.lo == 5 && job->hash.hi == 6 && job->replayed);
+                assert_true(job->hash.lo == 5 && job->hash.hi == 6 && job->replayed &&
+                            tke_run_seen(job->run, job->seq)->epoch == EPOCH);
             snprintf(line, sizeof line, "level %d, rows %s, states %s, journal %s: %s\n", (int)level, cases[i].rows,
                      cases[i].states, cases[i].journal, state_of(tke_find_run(&svc, id)));
             if (out) {
@@ -573,7 +576,7 @@ TEST(unrecorded_requests_are_recovered)
     /* A row that says that its body was refused stays as it is. */
     rows_are("SELECT seq_id || '/' || kind || '/' || state || '/' || request_id FROM requests ORDER BY "
              "seq_id",
-             "1/5/1/2-r:1 2/4/1/1-r:2 3/4/5/1-r:3 4/5/2/2-r:4 ");
+             "1/5/1/2-r:1 2/4/1/7-r:2 3/4/5/7-r:3 4/5/2/2-r:4 ");
     close_world();
 }
 
