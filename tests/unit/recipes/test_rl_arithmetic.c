@@ -426,15 +426,15 @@ TEST(each_example_of_a_rollout_is_compared_by_itself)
     end(&w);
 }
 
-/* Two answers to one prompt, in each of two batches: were two seeds equal, so would be what is learnt from. */
+/* Two answers to one prompt, in two groups of each of two batches: were two seeds equal, so would be what is learnt from. They are
+ * those of the run's seed, so that it can be repeated. */
 TEST(each_answer_is_sampled_with_a_seed_of_its_own)
 {
     static const int32_t ids[] = { 1, 2 };
-    double seeds[4];
     tinkc_rl_options o = { .rollouts = { .tokenizer = tokenizer },
                            .adam = TINKC_ADAM_INIT,
                            .group_size = 2,
-                           .groups_per_batch = 1,
+                           .groups_per_batch = 2,
                            .max_steps_off_policy = 1, /* both are begun before the first step */
                            .seed = 7 };
     world w = { .n = 0 };
@@ -442,17 +442,17 @@ TEST(each_answer_is_sampled_with_a_seed_of_its_own)
     w.client = mock_client(w.mock, NULL, &w.err);
     w.trainer = tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
     w.rl = tinkc_rl_new(w.client, w.trainer, &o, NULL, &w.err);
-    tinkc_rl_add(w.rl, &(tinkc_task){ .tokens = ids, .n_tokens = 2 }, 0, &w.err);
+    for (int i = 0; i < 2; i++)
+        tinkc_rl_add(w.rl, &(tinkc_task){ .tokens = ids, .n_tokens = 2 }, 0, &w.err);
     for (int step = 0; step < 2; step++)
         assert_non_null(tinkc_rl_step(w.rl, 2, &w.err));
     assert_ok(&w.err);
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 8; i++) {
         const tinkc_request *r = nth_request(w.mock, API "asample", i);
         const char *seed = memmem(r->body.data, r->body.len, "\"seed\":", 7);
         assert_non_null(seed);
-        seeds[i] = strtod(seed + 7, NULL);
-        for (size_t k = 0; k < i; k++)
-            assert_true(seeds[k] != seeds[i]);
+        assert_int_equal(strtoull(seed + 7, NULL, 10),
+                         tinkc_recipe_seed(tinkc_recipe_seed(7, i / 4, i / 2 % 2, 2), i % 2, 0, 0));
     }
     end(&w);
 }

@@ -77,6 +77,7 @@ TEST(a_group_holds_a_tasks_rollouts)
     for (size_t i = 0; i < 5; i++) {
         const tinkc_rollout *one = tinkc_group_at(g, i);
         assert_null(one->error);
+        assert_null(strstr(one->text, "<|im_end|>")); /* it is among the tokens only */
         assert_true(one->reward == (strstr(one->text, "42") != NULL));
         assert_true(one->n_examples == 1 && one->turns == 1 && one->ends[0] == one->tokens.len);
         assert_int_equal(one->tokens.len, one->sampled_tokens + one->read_tokens);
@@ -277,7 +278,7 @@ typedef struct silence { /* a service that accepts no sample */
     tinkc_rollouts *pool;
 } silence;
 
-static void begin_silence(silence *x, const tinkc_task *task, size_t n)
+static void begin_silence(silence *x, const char *renderer, const tinkc_task *task, size_t n)
 {
     tinkc_error err = { 0 };
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
@@ -286,7 +287,8 @@ static void begin_silence(silence *x, const tinkc_task *task, size_t n)
         &err);
     x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
     tinkc_mock_always(x->mock, NULL, SAMPLE, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
-    x->pool = tinkc_rollouts_new(x->client, &(tinkc_rollout_options){ .tokenizer = tokenizer }, &err);
+    x->pool =
+        tinkc_rollouts_new(x->client, &(tinkc_rollout_options){ .tokenizer = tokenizer, .renderer = renderer }, &err);
     tinkc_rollouts_add(x->pool, x->sampler, task, n, 1, 1, &err);
     (void)tinkc_rollouts_run(x->pool, 0, &err);
     err = (tinkc_error){ 0 }; /* nothing has happened in no time */
@@ -307,7 +309,9 @@ static void expect_sent(silence *x, const char *part)
     size_t i = 0;
     while (strcmp(tinkc_mock_request(x->mock, i)->path, SAMPLE) != 0)
         i++;
-    assert_non_null(strstr((const char *)tinkc_mock_request(x->mock, i)->body.data, part));
+    const char *body = (const char *)tinkc_mock_request(x->mock, i)->body.data;
+    if (!strstr(body, part))
+        fail_msg("%s is not in %s", part, body);
 }
 
 /* A setting that is refused is named. */
@@ -353,14 +357,18 @@ TEST(rollouts_have_defaults)
     static int32_t ids[EPISODE];
     tinkc_error err = { 0 };
     silence x;
-    begin_silence(&x, &(tinkc_task){ .tokens = ids, .n_tokens = 3 }, 300);
+    begin_silence(&x, NULL, &(tinkc_task){ .tokens = ids, .n_tokens = 3 }, 300);
     assert_int_equal(tinkc_rollouts_running(x.pool), 256);
     assert_int_equal(tinkc_mock_count(x.mock, SAMPLE), 256);
     expect_sent(&x, "\"max_tokens\":256");
     expect_sent(&x, "\"top_p\":1.0");
     end_silence(&x);
 
-    begin_silence(&x, &(tinkc_task){ .tokens = ids, .n_tokens = EPISODE - 100 }, 1);
+    begin_silence(&x, "role_colon", &(tinkc_task){ .tokens = ids, .n_tokens = 3 }, 1);
+    expect_sent(&x, "\"stop\":[\"\\n\\nUser:\"]");
+    end_silence(&x);
+
+    begin_silence(&x, NULL, &(tinkc_task){ .tokens = ids, .n_tokens = EPISODE - 100 }, 1);
     expect_sent(&x, "\"max_tokens\":100");
     tinkc_mock_advance(x.mock, 299999);
     (void)tinkc_mock_settle(x.mock, PATIENCE_MS, &err);
