@@ -91,3 +91,31 @@ TEST(a_batch_is_summed_up_by_tag_without_what_failed)
     for (size_t i = 0; i < 3; i++)
         tinkc_group_free(all[i]);
 }
+
+static void count_tags(const char *name, double value, void *user)
+{
+    (void)value;
+    *(size_t *)user += strstr(name, "/total_turns") != NULL;
+}
+
+/* A turn is what a rollout says; one that says nothing sensible has none. */
+TEST(a_batch_has_numbers_of_32_tags)
+{
+    enum { N = 34 };
+    tinkc_error err = { 0 };
+    tinkc_group *all[N];
+    size_t tags = 0;
+    for (size_t i = 0; i < N; i++) {
+        char lines[400];
+        (void)snprintf(lines, sizeof lines,
+                       ONE(0, 0, "t%zu", "\"total_reward\":1,\"turns\":-3")
+                           ONE(0, 1, "t%zu", "\"total_reward\":1,\"turns\":0"),
+                       i, i);
+        all[i] = group(lines);
+        assert_true(tinkc_group_at(all[i], 0)->turns == 0 && tinkc_group_at(all[i], 1)->turns == 0);
+    }
+    assert_true(tinkc_recipe_metrics((const tinkc_group *const *)all, N, "env", count_tags, &tags, &err));
+    assert_int_equal(tags, 1 + 32);
+    for (size_t i = 0; i < N; i++)
+        tinkc_group_free(all[i]);
+}

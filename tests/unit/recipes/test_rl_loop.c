@@ -4,6 +4,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "recipes/turns.h"
 #include "support/check.h"
 #include "tinkc/engine.h"
 #include "tinkc/recipes.h"
@@ -225,6 +226,50 @@ static bool two_sums(const char *request, tinkc_text *answer, void *user, tinkc_
     return tinkc_text_append(answer, line, strlen(line), err);
 }
 
+/* What was sampled stands in the text of the whole conversation, with what came between the answers. */
+static void expect_conversation(const tinkc_rollout *r)
+{
+    tinkc_error err = { 0 };
+    tinkc_tokens ids = { 0 };
+    tinkc_text all = { 0 }, sampled = { 0 };
+    assert_true(tinkc_chat_encode(tokenizer, r->messages_json, &(tinkc_chat_options){ 0 }, &ids, &err));
+    tinkc_decode(tokenizer, ids.data, ids.len, &all, &err);
+    tinkc_decode(tokenizer, r->tokens.data, r->tokens.len, &sampled, &err);
+    assert_ok(err);
+    assert_true(sampled.len > 0 && strncmp(all.data, sampled.data, sampled.len) == 0);
+    tinkc_tokens_free(&ids);
+    tinkc_text_free(&all);
+    tinkc_text_free(&sampled);
+}
+
+TEST(an_answer_is_text_without_its_end)
+{
+    static const char *const stops[] = { "x", "\n\nUser:", NULL };
+    static const struct {
+        const char *sampled;
+        bool stopped;
+        const char *text;
+    } rows[] = { { "12", true, "12" },
+                 { "12<|im_end|>", true, "12" },
+                 { "12<|im_end|>", false, "12<|im_end|>" },
+                 { "12\n\nUser:", true, "12" },
+                 { "12\n\nUser:", false, "12\n\nUser:" },
+                 { "x 12", true, "x 12" },
+                 { "xx", true, "x" } };
+    const tkr_format f = { .tokenizer = tokenizer, .stop = stops };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tinkc_tokens ids = { 0 };
+        tinkc_text text = { 0 };
+        assert_true(tinkc_encode(tokenizer, rows[i].sampled, &ids, &err));
+        assert_true(tkr_turn_text(&f, ids.data, ids.len, rows[i].stopped, &text, &err));
+        assert_string_equal(text.data, rows[i].text);
+        assert_int_equal(text.len, strlen(rows[i].text));
+        tinkc_tokens_free(&ids);
+        tinkc_text_free(&text);
+    }
+}
+
 TEST(an_environment_has_turns)
 {
     tinkc_error err = { 0 };
@@ -239,6 +284,7 @@ TEST(an_environment_has_turns)
         assert_int_equal(r->turns, 2);
         assert_true(r->reward == 0.75);
         assert_non_null(strstr(r->messages_json, "Bye.")); /* the last word is part of the talk */
+        expect_conversation(r);
         size_t runs = 0;
         for (size_t k = 1; k < r->tokens.len; k++)
             runs += r->mask.data[k] > 0 && r->mask.data[k - 1] == 0;

@@ -137,6 +137,7 @@ TEST(starts_that_are_refused)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_non_null(strstr(service_json(t, 400, "POST", START, "%s", rows[i].body), rows[i].says));
+    start(4, ",\"train_unembed\":false"); /* something is */
 }
 
 TEST(files_that_are_refused)
