@@ -1,5 +1,5 @@
 /* few_rows.h - the order in which a product of a few rows (decoding) reads a stored weight. Included
- * by fast_gemv.h and avx512bf16.c, which define how a tile is multiplied, after VW and TILE_N.
+ * by fast_gemv.h, avx512bf16.c and neonbf16.c, which define how a tile is multiplied, after VW and TILE_N.
  *
  * Such a product takes as long as reading the weight. A tile's columns are rows of the weight: so many
  * streams that the processor follows none, so the next tile is fetched while one is multiplied.

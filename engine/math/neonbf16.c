@@ -274,7 +274,7 @@ INLINE void few_columns(const few *f, const few_tile *t, int rows)
     where.from_c = f->g->accumulate;
     start_tile(&where, row_pairs, acc);
     for (; t->columns == TILE_N && k + STEP <= f->g->k; k += STEP) {
-        fetch_soon(f, t, k);
+        fetch_next(f, t, k);
         few_step(f, t, TILE_N, k, STEP, row_pairs, acc);
     }
     for (; k < f->g->k; k += STEP)
