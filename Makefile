@@ -94,6 +94,10 @@ wheel: ## the Python wheel with the command and libtinkc (build/wheel)
 container: static ## an image from scratch with that program, where podman or docker can run
 	@packaging/make-container
 
+posix: ## build with the portable calls of the platform layer, as on macOS, and run the tests (build/posix)
+	@cmake -G Ninja -S . -B build/posix -DTINKC_PLATFORM=posix -DTINKC_CUDA=OFF > /dev/null && cmake --build build/posix -j $(JOBS)
+	@ctest --test-dir build/posix -j $(JOBS) --output-on-failure -LE deep
+
 arm64: ## cross-build for arm64 and run the tests under qemu (build/arm64)
 	@packaging/make-arm64
 
@@ -115,4 +119,4 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-.PHONY: all tests test check asan tsan soak shake powerloss torture fuzz mutants mutants-quick bench maths format abi install uninstall clean help tidy coverage abidiff deb dist static wheel release container arm64 firstday pythonday
+.PHONY: all tests test check asan tsan soak shake powerloss torture fuzz mutants mutants-quick bench maths format abi install uninstall clean help tidy coverage abidiff deb dist static wheel release container arm64 posix firstday pythonday

@@ -333,19 +333,29 @@ static void *join_it(void *arg)
     return NULL;
 }
 
-void tkc_join_within(pthread_t thread, int seconds)
+/* NULL = there is no room, or no thread, for it. */
+static joiner *start_joiner(pthread_t thread, pthread_t *helper)
 {
-    int64_t deadline_ns = tkc_monotonic_ns() + (int64_t)seconds * 1000000000;
     tinkc_error err = { 0 };
-    pthread_t helper;
     joiner *j = tkc_zalloc(NULL, sizeof *j, &err);
     if (!j)
-        return;
+        return NULL;
     j->thread = thread;
     pthread_mutex_init(&j->lock, NULL);
     (void)tkc_cond_make(&j->joined_cond);
-    if (pthread_create(&helper, NULL, join_it, j) != 0) {
-        free_joiner(j);
+    if (pthread_create(helper, NULL, join_it, j) == 0)
+        return j;
+    free_joiner(j);
+    return NULL;
+}
+
+void tkc_join_within(pthread_t thread, int seconds)
+{
+    int64_t deadline_ns = tkc_monotonic_ns() + (int64_t)seconds * 1000000000;
+    pthread_t helper;
+    joiner *j = start_joiner(thread, &helper);
+    if (!j) {
+        (void)pthread_detach(thread);
         return;
     }
     pthread_mutex_lock(&j->lock);

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -232,6 +233,30 @@ static int accepted(int *listener, int *client, int *folder)
     return tkc_accept(*listener);
 }
 
+/* At every length of its folder's path: the whole path is given, or none. */
+TEST(a_socket_lies_in_its_folder_or_has_no_path)
+{
+    for (size_t len = TKC_SOCKET_PATH - 8; len < TKC_SOCKET_PATH + 8; len++) {
+        char folder[TKC_SOCKET_PATH + 8] = "", file[sizeof folder + 2], path[TKC_SOCKET_PATH];
+        struct sockaddr_un at = { .sun_family = AF_UNIX };
+        int fd = -1;
+        memset(folder, 'f', len);
+        assert_int_equal(mkdir(folder, 0700), 0);
+        if (!tkc_socket_path(folder, "s", &fd, path)) {
+            assert_int_equal(errno, ENAMETOOLONG);
+            assert_true(len + strlen("/s") >= TKC_SOCKET_PATH);
+            continue;
+        }
+        int listener = tkc_socket(AF_UNIX, SOCK_STREAM, 0);
+        memcpy(at.sun_path, path, strlen(path) + 1);
+        assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+        snprintf(file, sizeof file, "%s/s", folder);
+        assert_int_equal(access(file, F_OK), 0);
+        close(listener);
+        close(fd);
+    }
+}
+
 TEST(nothing_that_is_opened_here_is_inherited)
 {
     int listener, client, folder = -1, before = inherited(false);
@@ -268,9 +293,9 @@ TEST(nothing_is_open_from_a_number_on)
     assert_int_equal(pipe(ends), 0);
     pid_t child = fork();
     if (child == 0) {
-        int kept = dup2(ends[1], 3);
+        bool ok = dup2(ends[1], 3) == 3 && dup2(3, 4) == 4 && dup2(3, 40) == 40;
         tkc_close_from(4);
-        _exit(kept == 3 && fcntl(3, F_GETFD) >= 0 && fcntl(ends[0] == 3 ? 4 : ends[0], F_GETFD) < 0 ? 0 : 1);
+        _exit(ok && fcntl(3, F_GETFD) >= 0 && fcntl(4, F_GETFD) < 0 && fcntl(40, F_GETFD) < 0 ? 0 : 1);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
@@ -313,6 +338,22 @@ TEST(an_error_has_a_text)
 {
     assert_string_equal(tkc_errno_text(ENOENT), "No such file or directory");
     assert_true(tkc_errno_text(123456)[0]); /* in the C library's words */
+}
+
+static void *ask_for_another(void *arg)
+{
+    (void)arg;
+    assert_string_equal(tkc_errno_text(EACCES), "Permission denied");
+    return NULL;
+}
+
+TEST(the_text_of_an_error_is_the_threads_own)
+{
+    pthread_t thread;
+    const char *text = tkc_errno_text(ENOENT);
+    assert_int_equal(pthread_create(&thread, NULL, ask_for_another, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_string_equal(text, "No such file or directory");
 }
 
 TEST(two_names_are_exchanged)
