@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/str.h"
 #include "math/format.h"
 #include "train/quantize_folder.h"
