@@ -7,6 +7,7 @@
 
 #include "support/check.h"
 #include "support/engine/tiny_model.h"
+#include "support/patience.h"
 #include "tinkc/engine.h"
 #include "tinkc/rest.h"
 #include "tinkc/sample.h"
@@ -14,7 +15,7 @@
 #include "tinkc/tape.h"
 #include "tinkc/train.h"
 
-enum { WAIT = 60000, LENGTH = 8, TOKENS = 12 };
+enum { WAIT = PATIENCE_MS, LENGTH = 8, TOKENS = 12 };
 
 static const int32_t text[LENGTH] = { 1, 5, 9, 13, 17, 21, 25, 29 };
 
