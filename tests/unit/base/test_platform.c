@@ -61,6 +61,29 @@ TEST(a_wake_is_readable_until_it_is_cleared)
     tkc_wake_close(&wake);
 }
 
+static void *set_later(void *wake)
+{
+    for (int i = 0; i < 1000; i++)
+        sched_yield();
+    tkc_wake_set(wake);
+    return NULL;
+}
+
+TEST(a_watch_without_a_limit_waits_for_what_comes)
+{
+    tkc_wake wake;
+    tkc_ready ready;
+    pthread_t thread;
+    tkc_watch *watch = new_watch();
+    assert_true(tkc_wake_open(&wake));
+    assert_true(tkc_watch_set(watch, wake.fd, TKC_READABLE, 7));
+    assert_int_equal(pthread_create(&thread, NULL, set_later, &wake), 0);
+    assert_int_equal(tkc_watch_wait(watch, &ready, 1, TINKC_FOREVER), 1);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    tkc_watch_free(watch);
+    tkc_wake_close(&wake);
+}
+
 TEST(a_watch_reports_what_was_asked_for_and_what_broke)
 {
     int ends[2];
@@ -133,17 +156,19 @@ TEST(nobody_in_a_watch_starves)
     tkc_watch_free(watch);
 }
 
+/* Longer than the portable form waits at a time. */
 TEST(a_condition_waits_until_its_deadline)
 {
     pthread_cond_t cond;
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    int64_t deadline_ns = tkc_deadline_ns(20);
+    int64_t deadline_ns = tkc_deadline_ns(600);
     assert_int_equal(tkc_cond_make(&cond), 0);
     pthread_mutex_lock(&mutex);
-    while (tkc_cond_wait_until(&cond, &mutex, deadline_ns))
+    while (tkc_cond_wait_ns(&cond, &mutex, deadline_ns))
         ;
-    pthread_mutex_unlock(&mutex);
     assert_true(tkc_monotonic_ns() >= deadline_ns);
+    assert_false(tkc_cond_wait_ns(&cond, &mutex, tkc_monotonic_ns())); /* it has passed */
+    pthread_mutex_unlock(&mutex);
     pthread_cond_destroy(&cond);
 }
 
@@ -285,6 +310,21 @@ TEST(a_program_inherits_what_is_not_closed)
     int all[] = { plain[0], plain[1], ours[0], ours[1], fd };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         close(all[i]);
+}
+
+/* In a process with no others, where they are 3 and 4. */
+TEST(the_first_descriptors_are_not_inherited_either)
+{
+    int status = -1;
+    pid_t child = fork();
+    if (child == 0) {
+        int plain[2];
+        tkc_close_from(3);
+        bool ok = pipe(plain) == 0 && plain[0] == 3 && plain[1] == 4;
+        _exit(ok && inherited(false) == 2 && inherited(true) == 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 TEST(nothing_is_open_from_a_number_on)
