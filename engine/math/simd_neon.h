@@ -1,7 +1,7 @@
 /* simd_neon.h - the vector operations that the fast kernels are written in, for NEON (every arm64
  * processor has it). See simd_avx512.h for what each must do.
  *
- * Included by neon.c only. Where a processor of another kind differs in what becomes of NaN (v_max,
+ * Included by neon.c and neonbf16.c only. Where a processor of another kind differs in what becomes of NaN (v_max,
  * v_min), the comparison is spelled out, so that NaN passes through the kernels in the same way.
  */
 #ifndef TKE_KERNELS_SIMD_NEON_H
