@@ -56,6 +56,8 @@ const tke_lora *tke_adapter_lora(const tke_adapter *);
 
 enum { TKE_NAMES_PEFT = 0, TKE_NAMES_HOSTED = 1 };
 
+#define TKE_WEIGHTS_FILE "adapter_model.safetensors"
+
 typedef struct tke_adapter_save {
     const char *base_name; /* "org/name" for base_model_name_or_path */
     int32_t names;         /* TKE_NAMES_* */

@@ -16,7 +16,7 @@
 
 enum { NAME_MAX_LEN = 160, CONFIG_MAX = 1 << 20 };
 
-static const char weights_file[] = "adapter_model.safetensors";
+static const char weights_file[] = TKE_WEIGHTS_FILE;
 static const char optimizer_file[] = "optimizer.safetensors";
 static const char config_file[] = "adapter_config.json";
 

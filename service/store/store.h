@@ -100,6 +100,9 @@ bool tke_store_move(tke_store *, const char *from, const char *to, tinkc_error *
 /* Fills a folder with hard links to the regular files of another, or copies if links are
  * impossible. */
 bool tke_link_folder(const char *from, const char *to, tinkc_error *err);
+/* Makes a file whose bytes are those of another a hard link to it, so that they take their room once. Where they differ, or links
+ * are impossible, the file stays as it is. */
+void tke_share_file(const char *file, const char *other);
 /* Is there a meta.db below this folder, and something in it? */
 bool tke_store_has_database(const char *folder);
 /* Is there any run with a checkpoint or an image below this folder? */

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -60,7 +61,8 @@ static bool move(tke_store *s, const char *from, const char *to, bool *moved, ti
     *moved = false;
     if (!make_parent(s, to, err) || !TKE_FAILPOINT("place.begun", err))
         return false;
-    if (rename(from, to) != 0 && ((errno != ENOTEMPTY && errno != EEXIST) || !tkc_swap_names(from, to)))
+    if (rename(from, to) != 0 &&
+        ((errno != ENOTEMPTY && errno != EEXIST) || !tkc_swap_names(from, to)))
         return tkc_fail_errno(err, "%s", to);
     *moved = true;
     return TKE_FAILPOINT("place.moved", err) && (!tke_store_durable(s) || tkc_sync_parent(to, err));
@@ -131,6 +133,29 @@ bool tke_link_folder(const char *from, const char *to, tinkc_error *err)
         close(target);
     closedir(source);
     return ok;
+}
+
+static bool same_bytes(const char *file, const char *other)
+{
+    tinkc_error ignored = { 0 };
+    tkc_mapping a = { 0 }, b = { 0 };
+    bool same = tkc_is_file(other) && tkc_map_file(file, &a, &ignored) &&
+                tkc_map_file(other, &b, &ignored) && a.len == b.len && a.len &&
+                memcmp(a.data, b.data, a.len) == 0;
+    tkc_unmap_file(&a);
+    tkc_unmap_file(&b);
+    return same;
+}
+
+void tke_share_file(const char *file, const char *other)
+{
+    char link_name[4096];
+    int n = snprintf(link_name, sizeof link_name, "%s.link", file);
+    if (n < 0 || (size_t)n >= sizeof link_name || !same_bytes(file, other) ||
+        link(other, link_name) != 0)
+        return;
+    if (rename(link_name, file) != 0)
+        (void)unlink(link_name);
 }
 
 static bool any_entry(int at, const char *name)

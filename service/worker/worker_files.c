@@ -461,6 +461,24 @@ static bool encrypt(writing *w)
     return !recipients || !recipients[0] || tke_age_folder(w->temp, recipients, &w->err);
 }
 
+/* Training saves each step twice, to go on from and to sample from: the weights are the same file. */
+static void share_weights(writing *w)
+{
+    const tke_checkpoint *c = w->checkpoint;
+    tinkc_error ignored = { 0 };
+    if (!c || c->kind == TKE_CKPT_EXTERNAL)
+        return;
+    int32_t other = c->kind == TKE_CKPT_SAMPLER ? TKE_CKPT_TRAINING : TKE_CKPT_SAMPLER;
+    const char *folder =
+        tke_checkpoint_folder(w->svc, &w->arena, c->run_id, other, c->name, &ignored);
+    const char *theirs =
+                   folder ? tkc_path_join(&w->arena, folder, TKE_WEIGHTS_FILE, &ignored) : NULL,
+               *ours =
+                   theirs ? tkc_path_join(&w->arena, w->temp, TKE_WEIGHTS_FILE, &ignored) : NULL;
+    if (ours)
+        tke_share_file(ours, theirs);
+}
+
 /* Writes and syncs the folder under its temporary name; nothing is visible yet. */
 static bool write_folder(writing *w)
 {
@@ -483,6 +501,8 @@ static bool write_folder(writing *w)
     }
     if (ok && w->job && w->job->kind == TKE_JOB_EXTERNAL)
         ok = encrypt(w);
+    if (ok)
+        share_weights(w);
     return ok && TKE_FAILPOINT("folder.tensors", err) && tke_sums_write(w->temp, err) &&
            tkc_write_file(mark, "", 0, 0600, err) && TKE_FAILPOINT("folder.marked", err) &&
            (!tke_store_durable(svc->store) || tke_sync_folder(w->temp, err));

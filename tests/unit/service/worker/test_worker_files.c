@@ -1,6 +1,7 @@
 /* test_worker_files.c - what the worker writes: images of models, checkpoints with names, and what becomes
  * of both when they are replaced, deleted, or cannot be written. */
 #include <dirent.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -9,6 +10,7 @@
 #include "service/core/saved_checkpoints.h"
 #include "service/core/sessions.h"
 #include "service/handlers/request_decode.h"
+#include "service/store/checksums.h"
 #include "service/store/journal.h"
 #include "service/worker/jobs.h"
 #include "service/worker/run_state.h"
@@ -141,7 +143,7 @@ static void rows_are(const char *query, const char *want)
     tkc_buf_free(&have);
 }
 
-static tke_job *begin_save(int64_t seq, const char *name, bool overwrite, int64_t ttl)
+static tke_job *begin_save_as(int kind, int64_t seq, const char *name, bool overwrite, int64_t ttl)
 {
     tinkc_error err = { 0 };
     char id[40], body[300], rest[60] = "";
@@ -152,13 +154,18 @@ static tke_job *begin_save(int64_t seq, const char *name, bool overwrite, int64_
     snprintf(body, sizeof body, "{\"model_id\":\"r\",\"seq_id\":%lld,\"path\":\"%s\",\"overwrite\":%s%s}",
              (long long)seq, name, overwrite ? "true" : "false", rest);
     snprintf(id, sizeof id, "3-r:%lld", (long long)seq);
-    tke_job *job = tke_job_new(&svc, TKE_JOB_SAVE, id, "me", &err);
+    tke_job *job = tke_job_new(&svc, kind, id, "me", &err);
     assert_true(tke_decode_job(job, tkc_str(body), false, false, &ignored, &number, &err));
     job->run = run;
     job->seq = seq;
     tke_job_keep(job);
     tke_work_save(&svc, job);
     return job;
+}
+
+static tke_job *begin_save(int64_t seq, const char *name, bool overwrite, int64_t ttl)
+{
+    return begin_save_as(TKE_JOB_SAVE, seq, name, overwrite, ttl);
 }
 
 /* The error, or "" */
@@ -171,6 +178,46 @@ static const char *save(int64_t seq, const char *name, bool overwrite, int64_t t
     snprintf(text, sizeof text, "%s", job->error.message);
     tke_job_drop(job);
     return text;
+}
+
+static void save_for_sampler(int64_t seq, const char *name)
+{
+    tke_job *job = begin_save_as(TKE_JOB_SAVE_SAMPLER, seq, name, true, 0);
+    settle();
+    assert_string_equal(job->error.message, "");
+    tke_job_drop(job);
+}
+
+/* ---- room ---- */
+
+static ino_t weights_file(const char *checkpoint)
+{
+    char full[600];
+    struct stat st;
+    snprintf(full, sizeof full, "%s/runs/r/%s/adapter_model.safetensors", folder, checkpoint);
+    assert_int_equal(stat(full, &st), 0);
+    return st.st_ino;
+}
+
+/* Training saves each step to go on from and to sample from: the same weights take their room once, whichever comes first, and
+ * others are never mistaken for them. */
+TEST_WITH(equal_weights_of_one_name_are_one_file, setup, teardown)
+{
+    tinkc_error err = { 0 };
+    char full[600];
+    assert_string_equal(save(1, "one", false, 0), "");
+    save_for_sampler(2, "one");
+    assert_int_equal(weights_file("weights/one"), weights_file("sampler_weights/one"));
+    save_for_sampler(3, "two");
+    assert_string_equal(save(4, "two", false, 0), "");
+    assert_int_equal(weights_file("weights/two"), weights_file("sampler_weights/two"));
+    assert_int_not_equal(weights_file("weights/one"), weights_file("weights/two"));
+    svc.set.adapter_dtype = TKE_BF16; /* other bytes */
+    save_for_sampler(5, "one");
+    assert_int_not_equal(weights_file("weights/one"), weights_file("sampler_weights/one"));
+    snprintf(full, sizeof full, "%s/runs/r/weights/one", folder);
+    assert_true(tke_sums_check(full, &err));
+    assert_true(is_tidy());
 }
 
 /* ---- images ---- */
