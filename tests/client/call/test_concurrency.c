@@ -1,5 +1,5 @@
 /* test_concurrency.c - how much is under way at once, and what is sent when nothing is said. */
-#include "support/client/api_support.h"
+#include "support/client/mock_fixture.h"
 #include "support/counting.h"
 
 #define SAMPLE "/api/v1/asample"
@@ -150,33 +150,15 @@ TEST(chunks_of_a_pass)
 
 /* ---- flags of the service ---- */
 
-typedef struct scene {
-    tinkc_error err;
-    tinkc_mock *mock;
-    tinkc_client *client;
-    tinkc_sampler *sampler;
-} scene;
-
-static void open_scene(scene *x, const char *config, const tinkc_retry_options *retry)
+static void open_scene(fixture *x, const char *config, const tinkc_retry_options *retry)
 {
-    tinkc_client_options o = { .retry_window_ms = TINKC_ZERO };
-    *x = (scene){ 0 }; /* the error first: the next call reads it */
-    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
-    tinkc_mock_always(x->mock, NULL, "/api/v1/client/config", &(tinkc_mock_answer){ .body = config }, &x->err);
-    x->client = mock_client(x->mock, &o, &x->err);
+    open_client(x, API "client/config", config, &(tinkc_client_options){ .retry_window_ms = TINKC_ZERO });
     x->sampler =
         tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = retry }, &x->err);
     assert_ok(&x->err);
 }
 
-static void close_scene(scene *x)
-{
-    tinkc_sampler_free(x->sampler);
-    tinkc_client_free(x->client);
-    tinkc_mock_free(x->mock);
-}
-
-static tinkc_future *sample_one(scene *x)
+static tinkc_future *sample_one(fixture *x)
 {
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 1;
@@ -198,7 +180,7 @@ static bool poll_of_the_first(const tinkc_request *r, tinkc_mock_answer *a, void
 static int64_t given_up_s(bool second_ends)
 {
     tinkc_retry_options minute = { .progress_timeout_ms = 60000 };
-    scene x;
+    fixture x;
     open_scene(&x, "{}", &minute);
     tinkc_mock_compute(x.mock, poll_of_the_first, NULL, &x.err);
     for (int i = 0; i < (second_ends ? 1 : 2); i++)
@@ -219,7 +201,7 @@ static int64_t given_up_s(bool second_ends)
     assert_ok(&x.err);
     tinkc_future_free(stuck);
     tinkc_future_free(second);
-    close_scene(&x);
+    close_all(&x);
     return ended_s;
 }
 
@@ -238,12 +220,12 @@ TEST(answers_may_be_large)
     memset(body, ' ', SIZE - 1);
     body[SIZE - 1] = '\0';
     memcpy(body, "{\"status\":\"ok\"}", strlen("{\"status\":\"ok\"}"));
-    scene x;
+    fixture x;
     open_scene(&x, "{}", NULL);
     tinkc_mock_always(x.mock, NULL, "/api/v1/healthz", &(tinkc_mock_answer){ .body = body }, &x.err);
     tinkc_future *f = tinkc_health_check(x.client, &x.err);
     assert_true(tinkc_future_wait(f, PATIENCE_MS, &x.err));
     tinkc_future_free(f);
-    close_scene(&x);
+    close_all(&x);
     free(body);
 }

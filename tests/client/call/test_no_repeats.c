@@ -1,56 +1,34 @@
 /* test_no_repeats.c - what is sent once: every layer with no_retries, and answers that no repetition can improve. */
-#include "support/client/api_support.h"
+#include "support/client/mock_fixture.h"
 
 #define HEALTH    "/api/v1/healthz"
 #define SAVE      "/api/v1/save_weights"
-#define POLL      "/api/v1/retrieve_future"
 #define SAMPLE    "/api/v1/asample"
 #define TELEMETRY "/api/v1/telemetry"
 
-typedef struct scene {
-    tinkc_error err;
-    tinkc_mock *mock;
-    tinkc_client *client;
-    tinkc_trainer *trainer;
-    tinkc_sampler *sampler;
-} scene;
-
-static void open_scene(scene *x, const tinkc_client_options *options)
+static void open_scene(fixture *x, const tinkc_client_options *options)
 {
-    *x = (scene){ 0 };
-    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
-    x->client = mock_client(x->mock, options, &x->err);
-    x->trainer = tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
-    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
-    assert_ok(&x->err);
-    tinkc_mock_forget(x->mock);
+    open_client(x, NULL, NULL, options);
+    open_work(x, 0);
 }
 
-static void close_scene(scene *x)
-{
-    tinkc_sampler_free(x->sampler);
-    tinkc_trainer_free(x->trainer);
-    tinkc_client_free(x->client);
-    tinkc_mock_free(x->mock);
-}
-
-static tinkc_future *health(scene *x)
+static tinkc_future *health(fixture *x)
 {
     return tinkc_health_check(x->client, &x->err);
 }
 
-static tinkc_future *save(scene *x)
+static tinkc_future *save(fixture *x)
 {
     return tinkc_trainer_save(x->trainer, "a", NULL, &x->err);
 }
 
-static tinkc_future *step(scene *x)
+static tinkc_future *step(fixture *x)
 {
     tinkc_adam adam = TINKC_ADAM_INIT;
     return tinkc_optim_step(x->trainer, &adam, &x->err);
 }
 
-static tinkc_future *sample(scene *x)
+static tinkc_future *sample(fixture *x)
 {
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 1;
@@ -59,7 +37,7 @@ static tinkc_future *sample(scene *x)
 
 typedef struct once_case {
     const char *path;
-    tinkc_future *(*start)(scene *);
+    tinkc_future *(*start)(fixture *);
     tinkc_mock_answer answer;
     int32_t code;
 } once_case;
@@ -71,7 +49,7 @@ typedef struct once_case {
 
 static void check_once(const once_case *c, size_t row, const tinkc_client_options *options)
 {
-    scene x;
+    fixture x;
     open_scene(&x, options);
     tinkc_mock_always(x.mock, NULL, c->path, &c->answer, &x.err);
     tinkc_future *f = c->start(&x);
@@ -82,7 +60,7 @@ static void check_once(const once_case *c, size_t row, const tinkc_client_option
     if (!done || x.err.code != c->code || n != 1)
         fail_msg("row %zu: %d, %zu requests", row, (int)x.err.code, n);
     tinkc_future_free(f);
-    close_scene(&x);
+    close_all(&x);
 }
 
 TEST(nothing_is_tried_twice)
@@ -140,7 +118,7 @@ TEST(results_are_awaited_nevertheless)
 {
     static const tinkc_mock_answer waits[] = { { .status = 408 }, { .body = "{\"type\":\"try_again\"}" } };
     for (size_t i = 0; i < 2; i++) {
-        scene x;
+        fixture x;
         open_scene(&x, &(tinkc_client_options){ .no_retries = true });
         for (size_t k = 0; k < 3; k++)
             tinkc_mock_once(x.mock, NULL, POLL, &waits[i], &x.err);
@@ -149,7 +127,7 @@ TEST(results_are_awaited_nevertheless)
         assert_true(tinkc_future_wait(f, 0, &x.err));
         assert_int_equal(tinkc_mock_count(x.mock, POLL), 4);
         tinkc_future_free(f);
-        close_scene(&x);
+        close_all(&x);
     }
 }
 
@@ -161,7 +139,7 @@ TEST(large_answers_are_not_asked_for_again)
     static const int32_t statuses[] = { 200, 408, 429, 500, 503 };
     static const struct {
         const char *path;
-        tinkc_future *(*start)(scene *);
+        tinkc_future *(*start)(fixture *);
     } kinds[] = { { HEALTH, health }, { SAVE, save }, { POLL, step }, { SAMPLE, sample } };
     memset(body, ' ', sizeof body);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)

@@ -15,27 +15,8 @@
 
 static void open_scene(fixture *x, const char *config, size_t examples)
 {
-    *x = (fixture){ 0 };
-    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
-    if (config)
-        tinkc_mock_always(x->mock, NULL, "/api/v1/client/config", &(tinkc_mock_answer){ .body = config }, &x->err);
-    x->client = mock_client(x->mock, NULL, &x->err);
-    x->trainer = tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
-    x->sampler = tinkc_sampler_new(x->client, &nano, &x->err);
-    x->batch = tinkc_batch_new(x->client, &x->err);
-    for (size_t i = 0; i < examples; i++)
-        tinkc_batch_add_sft(x->batch, ids, 6, 1, &x->err);
-    assert_ok(&x->err);
-    tinkc_mock_forget(x->mock);
-}
-
-static void close_scene(fixture *x)
-{
-    tinkc_batch_free(x->batch);
-    tinkc_sampler_free(x->sampler);
-    tinkc_trainer_free(x->trainer);
-    tinkc_client_free(x->client);
-    tinkc_mock_free(x->mock);
+    open_client(x, config ? API "client/config" : NULL, config, NULL);
+    open_work(x, examples);
 }
 
 static bool says(const tinkc_request *r, const char *text)
@@ -91,7 +72,7 @@ TEST(parts_are_there_before_the_pass_ends)
     assert_int_equal(x.err.code, TINKC_E_TIMEOUT);
     tinkc_future_free(f);
     tinkc_queue_free(queue);
-    close_scene(&x);
+    close_all(&x);
 }
 
 /* ---- readers that sleep ---- */
@@ -163,7 +144,7 @@ TEST(a_part_wakes_those_who_wait_for_it)
     assert_int_equal(r.got, 2);
     assert_false(tinkc_future_done(r.pass));
     tinkc_future_free(r.pass);
-    close_scene(&x);
+    close_all(&x);
 }
 
 /* The first event is there, the second is half there, and the stream is not over. */
@@ -190,7 +171,7 @@ TEST(tokens_wake_those_who_wait_for_them)
     assert_null(tinkc_deltas_next(r.deltas, 0, &x.err));
     assert_int_equal(x.err.code, TINKC_E_TIMEOUT); /* it continues */
     tinkc_deltas_free(r.deltas);
-    close_scene(&x);
+    close_all(&x);
 }
 
 /* ---- samples ---- */
@@ -215,7 +196,7 @@ TEST(samples_do_not_wait_for_each_other)
     assert_int_equal(tinkc_mock_count(x.mock, POLL), MANY);
     for (size_t i = 0; i < MANY; i++)
         tinkc_future_free(all[i]);
-    close_scene(&x);
+    close_all(&x);
 }
 
 /* ---- a pass that waits for its bytes ---- */
@@ -242,5 +223,5 @@ TEST(a_cancelled_pass_leaves_the_budget)
     assert_true(run_until_done(x.mock, f, 60000));
     assert_true(tinkc_future_wait(f, 0, &x.err));
     tinkc_future_free(f);
-    close_scene(&x);
+    close_all(&x);
 }

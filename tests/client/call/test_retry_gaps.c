@@ -5,55 +5,36 @@
  */
 #include <unistd.h>
 
-#include "support/client/api_support.h"
+#include "support/client/mock_fixture.h"
 
 #define HEALTH "/api/v1/healthz"
 #define STEP   "/api/v1/optim_step"
 #define SAVE   "/api/v1/save_weights"
-#define POLL   "/api/v1/retrieve_future"
 #define SAMPLE "/api/v1/asample"
 
-typedef struct scene {
-    tinkc_error err;
-    tinkc_mock *mock;
-    tinkc_client *client;
-    tinkc_trainer *trainer;
-    tinkc_sampler *sampler;
-} scene;
-
-static void open_scene(scene *x, const tinkc_client_options *options, const tinkc_retry_options *r)
+static void open_scene(fixture *x, const tinkc_client_options *options, const tinkc_retry_options *r)
 {
-    *x = (scene){ 0 };
-    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
-    x->client = mock_client(x->mock, options, &x->err);
-    x->trainer = tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano", .rank = 8 }, &x->err);
+    open_client(x, NULL, NULL, options);
+    x->trainer = tinkc_trainer_new(x->client, &lora, &x->err);
     x->sampler =
         tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = r }, &x->err);
     assert_ok(&x->err);
     tinkc_mock_forget(x->mock);
 }
 
-static void close_scene(scene *x)
-{
-    tinkc_sampler_free(x->sampler);
-    tinkc_trainer_free(x->trainer);
-    tinkc_client_free(x->client);
-    tinkc_mock_free(x->mock);
-}
-
-static int64_t gap(scene *x, const char *path, size_t i)
+static int64_t gap(fixture *x, const char *path, size_t i)
 {
     assert_non_null(nth_request(x->mock, path, i + 1));
     return nth_request_ms(x->mock, path, i + 1) - nth_request_ms(x->mock, path, i);
 }
 
-static tinkc_future *step(scene *x)
+static tinkc_future *step(fixture *x)
 {
     tinkc_adam adam = TINKC_ADAM_INIT;
     return tinkc_optim_step(x->trainer, &adam, &x->err);
 }
 
-static tinkc_future *sample(scene *x)
+static tinkc_future *sample(fixture *x)
 {
     static const int32_t prompt[] = { 1, 2, 3 };
     tinkc_sampling o = TINKC_SAMPLING_INIT;
@@ -69,7 +50,7 @@ TEST(attempts_are_spread_and_capped)
     int64_t low = INT64_MAX, high = 0;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         tinkc_error err = { 0 };
-        scene x = { .mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err) };
+        fixture x = { .mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err) };
         tinkc_mock_seed(x.mock, seed);
         x.client = mock_client(x.mock, NULL, &err);
         tinkc_mock_always(x.mock, NULL, HEALTH, &(tinkc_mock_answer){ .status = 500 }, &err);
@@ -82,7 +63,7 @@ TEST(attempts_are_spread_and_capped)
         low = last < low ? last : low;
         high = last > high ? last : high;
         tinkc_future_free(f);
-        close_scene(&x);
+        close_all(&x);
     }
     assert_true(low < 8300 && high > 9200); /* 7.5 to 10 s, over twenty seeds */
 }
@@ -96,7 +77,7 @@ TEST(quick_answers_are_spaced)
     } polls[] = { { 0, 100 },     { 0, 200 }, { 150, 400 },   { 0, 800 },  { 0, 1000 }, { 0, 1000 },
                   { 1500, 1500 }, { 0, 100 }, { 1000, 1000 }, { 30, 100 }, { 999, 999 } };
     enum { N = sizeof polls / sizeof *polls };
-    scene x;
+    fixture x;
     open_scene(&x, NULL, NULL);
     for (size_t i = 0; i < N; i++)
         tinkc_mock_once(x.mock, NULL, POLL,
@@ -108,10 +89,10 @@ TEST(quick_answers_are_spaced)
         if (gap(&x, POLL, i) != polls[i].gap)
             fail_msg("poll %zu: %lld ms", i, (long long)gap(&x, POLL, i));
     tinkc_future_free(f);
-    close_scene(&x);
+    close_all(&x);
 }
 
-static int32_t health_code(scene *x)
+static int32_t health_code(fixture *x)
 {
     tinkc_error err = { 0 };
     tinkc_future *f = tinkc_health_check(x->client, &err);
@@ -124,7 +105,7 @@ static int32_t health_code(scene *x)
 /* A kind of request takes 16 bare 400s for stale connections; each success gives one back. */
 TEST(stale_connections_have_a_budget)
 {
-    scene x;
+    fixture x;
     open_scene(&x, NULL, NULL);
     tinkc_mock_always(x.mock, NULL, HEALTH, &(tinkc_mock_answer){ .status = 400 }, &x.err);
     for (size_t i = 0; i < 16; i++)
@@ -137,7 +118,7 @@ TEST(stale_connections_have_a_budget)
     assert_int_equal(health_code(&x), TINKC_E_CONNECTION);
     assert_int_equal(health_code(&x), TINKC_E_CONNECTION);
     assert_int_equal(health_code(&x), TINKC_E_BAD_REQUEST);
-    close_scene(&x);
+    close_all(&x);
 }
 
 /* Around the delay, and below the longest one: that is spread, too. */
@@ -146,7 +127,7 @@ static void samples_are_spread_around(int64_t longest, int64_t from, int64_t to)
     int64_t low = INT64_MAX, high = 0, fifth = (to - from) / 5;
     tinkc_retry_options retry = { .max_attempts = 2, .delay_base_ms = 4000, .delay_max_ms = longest };
     for (uint64_t seed = 1; seed <= 20; seed++) {
-        scene x;
+        fixture x;
         open_scene(&x, &(tinkc_client_options){ .retry_window_ms = TINKC_ZERO }, &retry);
         tinkc_mock_seed(x.mock, seed);
         tinkc_mock_always(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 500 }, &x.err);
@@ -157,7 +138,7 @@ static void samples_are_spread_around(int64_t longest, int64_t from, int64_t to)
         low = took < low ? took : low;
         high = took > high ? took : high;
         tinkc_future_free(f);
-        close_scene(&x);
+        close_all(&x);
     }
     assert_true(low < from + 2 * fifth && high > to - 2 * fifth);
 }
@@ -172,7 +153,7 @@ TEST(samples_are_spread)
 TEST(the_longest_backoff_holds)
 {
     static const char *const headers[] = { "Retry-After", "20", NULL };
-    scene x;
+    fixture x;
     open_scene(&x, NULL, NULL);
     /* The delays keep both back until both samples are under way. */
     tinkc_mock_once(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 429, .headers = headers, .delay_ms = 500 },
@@ -187,7 +168,7 @@ TEST(the_longest_backoff_holds)
     int64_t first = nth_request_ms(x.mock, SAMPLE, 0);
     for (size_t i = 2; i < 4; i++)
         assert_in_range(nth_request_ms(x.mock, SAMPLE, i) - first, 20500, 20749);
-    close_scene(&x);
+    close_all(&x);
 }
 
 /* Up to 131,072 bytes a prompt is small: an image counts as long as it is. */
@@ -196,7 +177,7 @@ TEST(where_large_prompts_begin)
     static const char image[131073];
     for (size_t more = 0; more < 2; more++) {
         tinkc_sampling o = TINKC_SAMPLING_INIT;
-        scene x;
+        fixture x;
         open_scene(&x, NULL, NULL);
         o.max_tokens = 1;
         tinkc_input *input = tinkc_input_new(x.client, &x.err);
@@ -208,7 +189,7 @@ TEST(where_large_prompts_begin)
         assert_in_range(gap(&x, SAMPLE, 0), least, least + 249);
         tinkc_future_free(f);
         tinkc_input_free(input);
-        close_scene(&x);
+        close_all(&x);
     }
 }
 
@@ -217,7 +198,7 @@ TEST(held_back_samples_are_spread)
 {
     int64_t low = INT64_MAX, high = 0;
     for (uint64_t seed = 1; seed <= 20; seed++) {
-        scene x;
+        fixture x;
         open_scene(&x, NULL, NULL);
         tinkc_mock_seed(x.mock, seed);
         tinkc_mock_once(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 429 }, &x.err);
@@ -227,7 +208,7 @@ TEST(held_back_samples_are_spread)
         low = took < low ? took : low;
         high = took > high ? took : high;
         tinkc_future_free(f);
-        close_scene(&x);
+        close_all(&x);
     }
     assert_in_range(low, 1000, 1080);
     assert_in_range(high, 1170, 1249);
@@ -236,7 +217,7 @@ TEST(held_back_samples_are_spread)
 /* ---- downloads: a thread of their own, on the client's clock ---- */
 
 /* Waits until the download has sent request `n` and then sleeps: how long. -1 = it has ended. */
-static int64_t pause_behind(scene *x, const tinkc_future *f, size_t n)
+static int64_t pause_behind(fixture *x, const tinkc_future *f, size_t n)
 {
     int64_t next = TINKC_FOREVER;
     wait_until(tinkc_mock_count(x->mock, "/store/x") >= n || tinkc_future_done(f));
@@ -251,9 +232,9 @@ static bool count_written(void *user, const void *data, size_t len)
     return true;
 }
 
-static void open_download(scene *x, const tinkc_client_options *o)
+static void open_download(fixture *x, const tinkc_client_options *o)
 {
-    *x = (scene){ 0 };
+    *x = (fixture){ 0 };
     x->mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &x->err);
     x->client = mock_client(x->mock, o, &x->err);
     assert_ok(&x->err);
@@ -262,7 +243,7 @@ static void open_download(scene *x, const tinkc_client_options *o)
 TEST(downloads_give_up_after_seven_attempts)
 {
     static const int64_t pauses[] = { 100, 200, 400, 800, 1600, 3200, -1 };
-    scene x;
+    fixture x;
     size_t written = 0;
     open_download(&x, NULL);
     tinkc_mock_always(x.mock, NULL, "/store/x", &(tinkc_mock_answer){ .fault = TINKC_FAULT_REFUSED }, &x.err);
@@ -280,7 +261,7 @@ TEST(downloads_give_up_after_seven_attempts)
     assert_int_equal(x.err.code, TINKC_E_CONNECTION);
     assert_int_equal(written, 0);
     tinkc_future_free(f);
-    close_scene(&x);
+    close_all(&x);
 }
 
 /* A byte makes them patient again; a Range asks for the rest, under the same ETag. */
@@ -288,7 +269,7 @@ TEST(downloads_count_failures_since_the_last_byte)
 {
     static const char *const etag[] = { "ETag", "\"v1\"", NULL };
     static const char *const rest[] = { "ETag", "\"v1\"", "Content-Range", "bytes 4-9/10", NULL };
-    scene x;
+    fixture x;
     size_t written = 0;
     open_download(&x, NULL);
     for (int i = 0; i < 5; i++)
@@ -318,7 +299,7 @@ TEST(downloads_count_failures_since_the_last_byte)
     }
     assert_null(request_header(nth_request(x.mock, "/store/x", 9), "X-API-Key"));
     tinkc_future_free(f);
-    close_scene(&x);
+    close_all(&x);
 }
 
 /* What nobody may repeat, and for how long the client repeats at all. */
@@ -341,7 +322,7 @@ TEST(downloads_know_their_limits)
         { { .retry_window_ms = TINKC_ZERO }, 503, 1, -1 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        scene x;
+        fixture x;
         size_t written = 0;
         open_download(&x, &rows[i].o);
         tinkc_mock_always(x.mock, NULL, "/store/x", &(tinkc_mock_answer){ .status = rows[i].status, .body = "no" },
@@ -361,6 +342,6 @@ TEST(downloads_know_their_limits)
         assert_int_equal(x.err.http_status,
                          tinkc_future_done(f) && x.err.code != TINKC_E_CANCELLED ? rows[i].status : 0);
         tinkc_future_free(f);
-        close_scene(&x);
+        close_all(&x);
     }
 }

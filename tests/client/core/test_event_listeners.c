@@ -6,31 +6,12 @@
 
 enum { LISTEN_MS = 5 }; /* first answers come so late that a listener is there before them */
 
-static int make(void **state, const char *path, const char *config)
-{
-    begin_fixture(state, path, config);
-    open_work(*state, 3);
-    return 0;
-}
-
-static int setup(void **state)
-{
-    return make(state, NULL, NULL);
-}
-
 static int setup_tokens(void **state)
 {
-    return make(state, API "client/config", CONFIG_TOKENS);
+    return begin_work_with(state, API "client/config", CONFIG_TOKENS);
 }
 
-static tinkc_sampling three_tokens(void)
-{
-    tinkc_sampling o = TINKC_SAMPLING_INIT;
-    o.max_tokens = 3;
-    return o;
-}
-
-TEST_WITH(limits_below_zero_are_refused, setup, end_fixture)
+TEST_WITH(limits_below_zero_are_refused, begin_work, end_fixture)
 {
     fixture *x = *state;
     tinkc_sampling o = three_tokens();
@@ -49,7 +30,7 @@ TEST_WITH(limits_below_zero_are_refused, setup, end_fixture)
 }
 
 /* What a stage says of itself is not said any more in the next one. */
-TEST_WITH(the_status_ends_with_its_stage, setup, end_fixture)
+TEST_WITH(the_status_ends_with_its_stage, begin_work, end_fixture)
 {
     fixture *x = *state;
     static const char *const wait[] = { "Retry-After", "3", NULL };
@@ -77,7 +58,7 @@ static void count_queue_event(const tinkc_event *e, void *user)
 }
 
 /* A pause is news when its reason changes within the 159 bytes that are kept of it. */
-TEST_WITH(reasons_that_differ_at_their_end, setup, end_fixture)
+TEST_WITH(reasons_that_differ_at_their_end, begin_work, end_fixture)
 {
     fixture *x = *state;
     static const struct {
@@ -128,7 +109,7 @@ static void take_event(const tinkc_event *e, void *user)
 }
 
 /* A queue that is freed takes the client's events with it. */
-TEST_WITH(events_end_with_their_queue, setup, end_fixture)
+TEST_WITH(events_end_with_their_queue, begin_work, end_fixture)
 {
     fixture *x = *state;
     int n = 0;
@@ -150,7 +131,7 @@ TEST_WITH(events_end_with_their_queue, setup, end_fixture)
 }
 
 /* A listener without events, or without a function, is none: its queue is not kept. */
-TEST_WITH(a_listener_that_is_taken_away_leaves_its_queue, setup, end_fixture)
+TEST_WITH(a_listener_that_is_taken_away_leaves_its_queue, begin_work, end_fixture)
 {
     fixture *x = *state;
     int n = 0;
@@ -174,7 +155,7 @@ static void count_ready(tinkc_stream *s, void *user)
 }
 
 /* Who reads events is called again when more has come, as who reads bytes is. */
-TEST_WITH(events_call_the_listener_again, setup, end_fixture)
+TEST_WITH(events_call_the_listener_again, begin_work, end_fixture)
 {
     fixture *x = *state;
     static const char body[] = "data: 1\n\ndata: 2\n\n";

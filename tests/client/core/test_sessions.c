@@ -4,19 +4,7 @@
 #include <sys/utsname.h>
 #include "support/client/mock_fixture.h"
 
-static int make(void **state, const char *path, const char *config)
-{
-    begin_fixture(state, path, config);
-    open_work(*state, 3);
-    return 0;
-}
-
-static int setup(void **state)
-{
-    return make(state, NULL, NULL);
-}
-
-TEST_WITH(the_machine_has_its_usual_name, setup, end_fixture)
+TEST_WITH(the_machine_has_its_usual_name, begin_work, end_fixture)
 {
     fixture *x = *state;
     struct utsname machine;
@@ -59,7 +47,7 @@ TEST(sessions_of_days)
 }
 
 /* A copy made by a newer library may hold members that this one does not know. */
-TEST_WITH(copies_with_unknown_members, setup, end_fixture)
+TEST_WITH(copies_with_unknown_members, begin_work, end_fixture)
 {
     fixture *x = *state;
     tinkc_text text = { 0 };

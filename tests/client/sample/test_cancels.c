@@ -4,28 +4,9 @@
 #include <sys/utsname.h>
 #include "support/client/mock_fixture.h"
 
-static int make(void **state, const char *path, const char *config)
-{
-    begin_fixture(state, path, config);
-    open_work(*state, 3);
-    return 0;
-}
-
-static int setup(void **state)
-{
-    return make(state, NULL, NULL);
-}
-
 static int setup_cancels(void **state)
 {
-    return make(state, API "client/dynamic_config", CONFIG_CANCELS);
-}
-
-static tinkc_sampling three_tokens(void)
-{
-    tinkc_sampling o = TINKC_SAMPLING_INIT;
-    o.max_tokens = 3;
-    return o;
+    return begin_work_with(state, API "client/dynamic_config", CONFIG_CANCELS);
 }
 
 /* A service that wants to hear of one cancelled sample at a time hears of each. */
@@ -61,7 +42,7 @@ static bool receive(void *user, const void *data, size_t len)
 }
 
 /* A download that waits for its next byte ends when it is cancelled, and so does its thread. */
-TEST_WITH(a_download_is_cancelled_while_nothing_comes, setup, end_fixture)
+TEST_WITH(a_download_is_cancelled_while_nothing_comes, begin_work, end_fixture)
 {
     fixture *x = *state;
     tinkc_error err = { 0 };

@@ -4,26 +4,7 @@
 #include <sys/utsname.h>
 #include "support/client/mock_fixture.h"
 
-static int make(void **state, const char *path, const char *config)
-{
-    begin_fixture(state, path, config);
-    open_work(*state, 3);
-    return 0;
-}
-
-static int setup(void **state)
-{
-    return make(state, NULL, NULL);
-}
-
-static tinkc_sampling three_tokens(void)
-{
-    tinkc_sampling o = TINKC_SAMPLING_INIT;
-    o.max_tokens = 3;
-    return o;
-}
-
-TEST_WITH(names_of_one_letter, setup, end_fixture)
+TEST_WITH(names_of_one_letter, begin_work, end_fixture)
 {
     fixture *x = *state;
     tinkc_future *f = tinkc_sampler_open(x->client, &(tinkc_sampler_options){ .base_model = "m" }, &x->err);
@@ -35,7 +16,7 @@ TEST_WITH(names_of_one_letter, setup, end_fixture)
 }
 
 /* An example without targets may have any number of log-probs. */
-TEST_WITH(examples_without_targets, setup, end_fixture)
+TEST_WITH(examples_without_targets, begin_work, end_fixture)
 {
     fixture *x = *state;
     tinkc_batch *b = tinkc_batch_new(x->client, &x->err);
@@ -55,7 +36,7 @@ TEST_WITH(examples_without_targets, setup, end_fixture)
 }
 
 /* Every place of a list is looked at, the last one too. */
-TEST_WITH(the_last_id_is_checked, setup, end_fixture)
+TEST_WITH(the_last_id_is_checked, begin_work, end_fixture)
 {
     fixture *x = *state;
     for (size_t i = 0; i < 3; i++) {
@@ -83,7 +64,7 @@ static bool spoil(tinkc_loss *loss, void *user, tinkc_error *err)
     return true;
 }
 
-TEST_WITH(each_gradient_is_checked, setup, end_fixture)
+TEST_WITH(each_gradient_is_checked, begin_work, end_fixture)
 {
     fixture *x = *state;
     for (size_t i = 0; i < 3; i++)
@@ -108,7 +89,7 @@ static bool set_number(tinkc_loss *loss, void *user, tinkc_error *err)
     return true;
 }
 
-TEST_WITH(the_loss_itself_is_checked, setup, end_fixture)
+TEST_WITH(the_loss_itself_is_checked, begin_work, end_fixture)
 {
     fixture *x = *state;
     static double numbers[] = { NAN, INFINITY, -INFINITY };
@@ -121,7 +102,7 @@ TEST_WITH(the_loss_itself_is_checked, setup, end_fixture)
     assert_int_equal(tinkc_mock_count(x->mock, API "forward_backward"), 4); /* the first passes */
 }
 
-TEST_WITH(what_cannot_be_sent_is_refused_at_once, setup, end_fixture)
+TEST_WITH(what_cannot_be_sent_is_refused_at_once, begin_work, end_fixture)
 {
     fixture *x = *state;
     static const float ones[] = { 1, 1, 1, 1, 1 };
@@ -146,7 +127,7 @@ TEST_WITH(what_cannot_be_sent_is_refused_at_once, setup, end_fixture)
 }
 
 /* A pass behind another one has sent nothing: it did not run. The one before it may have. */
-TEST_WITH(a_pass_that_never_left_did_not_run, setup, end_fixture)
+TEST_WITH(a_pass_that_never_left_did_not_run, begin_work, end_fixture)
 {
     fixture *x = *state;
     tinkc_error err = { 0 };
@@ -165,7 +146,7 @@ TEST_WITH(a_pass_that_never_left_did_not_run, setup, end_fixture)
     }
 }
 
-TEST_WITH(scores_that_are_not_there, setup, end_fixture)
+TEST_WITH(scores_that_are_not_there, begin_work, end_fixture)
 {
     fixture *x = *state;
     tinkc_input *input = tinkc_input_new(x->client, &x->err);
@@ -194,7 +175,7 @@ static const char *type_of(fixture *x, size_t i)
 }
 
 /* A service that fails at JSON, too, is broken: it does not get protobuf once more. */
-TEST_WITH(json_that_fails_is_final, setup, end_fixture)
+TEST_WITH(json_that_fails_is_final, begin_work, end_fixture)
 {
     fixture *x = *state;
     static const struct {

@@ -78,6 +78,26 @@ static inline int begin_fixture(void **state, const char *path, const char *conf
     return 0;
 }
 
+/* The same with what a client can work with: a batch of three examples. */
+static inline int begin_work_with(void **state, const char *path, const char *config)
+{
+    begin_fixture(state, path, config);
+    open_work(*state, 3);
+    return 0;
+}
+
+static inline int begin_work(void **state)
+{
+    return begin_work_with(state, NULL, NULL);
+}
+
+static inline tinkc_sampling three_tokens(void)
+{
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 3;
+    return o;
+}
+
 /* With default options. */
 static inline int begin_plain(void **state)
 {

@@ -37,12 +37,33 @@ static inline tinkc_engine *world_open_bare(const char *store, int32_t durabilit
     return engine;
 }
 
+/* With other options. */
+static inline tinkc_engine *world_open_with(tinkc_engine_options options)
+{
+    tinkc_error err = { 0 };
+    options.threads = 1;
+    tinkc_engine *engine = tinkc_engine_new(&options, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(engine, "tiny", model_folder, &err));
+    return engine;
+}
+
 static inline tinkc_engine *world_open(const char *store, int32_t durability, const char *const *settings)
 {
     tinkc_error err = { 0 };
     tinkc_engine *engine = world_open_bare(store, durability, settings);
     assert_true(tinkc_engine_add_model(engine, "tiny", model_folder, &err));
     return engine;
+}
+
+/* A number of the service's status. */
+static inline double status_of(tinkc_engine *engine, const char *name)
+{
+    tinkc_error err = { 0 };
+    tinkc_text status = { 0 };
+    double n = json_number(tinkc_engine_status(engine, &status, &err), name);
+    tinkc_text_free(&status);
+    return n;
 }
 
 /* Copies a store as it is on disk at this moment: a machine that lost power. A copy that a file was

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "support/check.h"
+#include "support/json_trees.h"
 #include "support/service/service_call.h"
 
 static const char tool_template[] =
@@ -72,6 +73,21 @@ static inline int teardown(void **state)
     snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
     unlink(path);
     return rmdir(folder);
+}
+
+/* The answer to a request that is accepted. */
+static inline tkc_tree *post(const char *path, const char *body)
+{
+    tkc_tree *v = json_of(service_json(t, 200, "POST", path, "%s", body));
+    assert_non_null(v);
+    return v;
+}
+
+/* A text of an answer; "" without one. */
+static inline const char *member(const tkc_tree *v, const char *name)
+{
+    const char *text = tkc_tree_get_text(v, name);
+    return text ? text : "";
 }
 
 #endif

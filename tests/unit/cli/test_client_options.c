@@ -129,6 +129,26 @@ TEST(who_and_where)
     unsetenv("TINKER_TELEMETRY");
 }
 
+/* A command that needs no weights takes a whole path only: "models/nano" may be the name of a model as well. */
+TEST(a_folder_is_named_by_its_whole_path)
+{
+    char here[TKC_PATH];
+    app = (cli_app){ .command = cli_find("run", "list") };
+    assert_non_null(realpath("models/nano", here));
+    const char *const models[] = { here, "models/nano", "/none", NULL };
+    for (size_t i = 0; i < 4; i++) {
+        char *name = NULL;
+        int bad = 0;
+        char *folder = named_folder(&app, models[i], &name, &bad);
+        assert_int_equal(bad, 0);
+        assert_true((folder != NULL) == (i == 0) && (name != NULL) == (i == 0));
+        if (folder)
+            assert_true(strcmp(folder, here) == 0 && strcmp(name, here) == 0);
+        free(folder);
+        free(name);
+    }
+}
+
 /* The hub's token, tries and pieces at once: options first, then settings; the environment is the library's. */
 TEST(options_of_a_hub_come_before_settings)
 {

@@ -235,6 +235,24 @@ TEST(fields_are_checked_before_anything_is_printed)
     expect_lists(cases, N(cases));
 }
 
+TEST(members_that_users_choose_may_be_missing)
+{
+    static const struct {
+        const char *field;
+        int status;
+    } rows[] = { { "user_metadata", 0 }, { "user_metadata.any.thing", 0 }, { "in", 0 },  { "in.side", 0 },
+                 { "in.any", 2 },        { "none.user_metadata", 2 },      { "a.b", 0 }, { "null.any", 0 } };
+    const tkc_tree *item = json_of("{\"user_metadata\":{},\"in\":{\"side\":{}},\"a.b\":1,\"null\":null}");
+    for (size_t i = 0; i < N(rows); i++) {
+        cli_app app = { .command = cli_find("run", "list") };
+        hold_output();
+        int status = cli_check_field(&app, item, rows[i].field);
+        free(release_output());
+        if (status != rows[i].status)
+            fail_msg("%s: %d", rows[i].field, status);
+    }
+}
+
 TEST(the_title_counts)
 {
     static const struct {

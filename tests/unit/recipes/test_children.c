@@ -269,6 +269,23 @@ TEST(children_see_no_credentials)
     }
 }
 
+static int open_descriptors(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 300; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+TEST(children_leave_no_descriptors)
+{
+    seen s;
+    int before = open_descriptors();
+    for (int i = 0; i < 2; i++)
+        assert_ok(ask_all(TELLS, 1, 1, PATIENCE_MS, 1, &s));
+    assert_int_equal(open_descriptors(), before);
+}
+
 TEST(children_inherit_no_descriptors)
 {
     seen s;

@@ -9,19 +9,6 @@
 
 #define MESSAGES "/v1/messages"
 
-static tkc_tree *post(const char *path, const char *body)
-{
-    tkc_tree *v = json_of(service_json(t, 200, "POST", path, "%s", body));
-    assert_non_null(v);
-    return v;
-}
-
-static const char *member(const tkc_tree *v, const char *name)
-{
-    const char *text = tkc_tree_get_text(v, name);
-    return text ? text : "";
-}
-
 static const tkc_tree *block(const tkc_tree *v, size_t i)
 {
     return tkc_tree_at(tkc_tree_get(v, "content"), i);

@@ -9,56 +9,8 @@
 #include "service/handlers/downloads.h"
 #include "service/handlers/long_requests.h"
 #include "service/worker/results.h"
-#include "support/check.h"
-#include "support/engine/tiny_model.h"
-#include "support/service/service_call.h"
 #include "tinkc/sys/mock.h"
-
-static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };
-enum { N = 8 };
-
-static char *folder;
-
-static int setup(void **state)
-{
-    (void)state;
-    folder = tiny_model_make(&(tiny_model){ .family = "qwen3", .vocab = 64, .context = 64 });
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tiny_model_remove(folder);
-    return 0;
-}
-
-static tinkc_engine *open_with(tinkc_engine_options options)
-{
-    tinkc_error err = { 0 };
-    options.threads = 1;
-    tinkc_engine *engine = tinkc_engine_new(&options, &err);
-    assert_ok(err);
-    assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
-    return engine;
-}
-
-static void train(const tinkc_transport *t, const char *model, int64_t from, int steps)
-{
-    for (int i = 0; i < steps; i++) {
-        service_pass(t, model, from + 2 * i, text_a, N, false);
-        service_wait(t, service_step(t, model, from + 2 * i + 1, 1e-2));
-    }
-}
-
-static double status_of(tinkc_engine *engine, const char *name)
-{
-    tinkc_error err = { 0 };
-    tinkc_text status = { 0 };
-    double n = json_number(tinkc_engine_status(engine, &status, &err), name);
-    tinkc_text_free(&status);
-    return n;
-}
+#include "support/service/service_world.h"
 
 static double runs_in_memory(tinkc_engine *engine)
 {
@@ -84,8 +36,8 @@ TEST(sessions_end_and_come_back)
     char *store = tiny_folder();
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
     const char *const settings[] = { "disk_reserve", "0", NULL };
-    tinkc_engine *engine =
-        open_with((tinkc_engine_options){ .clock = tinkc_mock_clock(mock), .store = store, .settings = settings });
+    tinkc_engine *engine = world_open_with(
+        (tinkc_engine_options){ .clock = tinkc_mock_clock(mock), .store = store, .settings = settings });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
     const char *sleeper = hold(service_model(t, session, 0, "tiny", 4, 7));
@@ -154,7 +106,7 @@ TEST(silent_sessions_are_forgotten)
     const tinkc_engine_options options = {
         .clock = tinkc_mock_clock(mock), .store = store, .durability = TINKC_DURABILITY_JOURNAL, .settings = settings
     };
-    tinkc_engine *engine = open_with(options);
+    tinkc_engine *engine = world_open_with(options);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *trained = hold(service_session(t)), *samplers[MANY];
     const char *model = hold(service_model(t, trained, 0, "tiny", 4, 7));
@@ -190,7 +142,7 @@ TEST(silent_sessions_are_forgotten)
     train(t, model, 3, 1);
     tinkc_engine_free(engine);
 
-    engine = open_with(options);
+    engine = world_open_with(options);
     t = tinkc_engine_transport(engine);
     assert_true(sessions_known(engine) == 2);
     assert_non_null(strstr(service_json(t, 200, "GET", "/api/v1/sessions", "%s", ""), trained));
@@ -223,7 +175,8 @@ TEST(losses_outlive_their_answers)
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
     const char *const settings[] = { "max_idle_sessions", "0", NULL };
-    tinkc_engine *engine = open_with((tinkc_engine_options){ .clock = tinkc_mock_clock(mock), .settings = settings });
+    tinkc_engine *engine =
+        world_open_with((tinkc_engine_options){ .clock = tinkc_mock_clock(mock), .settings = settings });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *quiet = hold(service_session(t)), *busy = hold(service_session(t));
     assert_true(status_of(engine, "custom_losses") == 0);
@@ -261,7 +214,7 @@ static const char *post_save(const tinkc_transport *t, const char *endpoint, con
 TEST(links_have_single_slashes)
 {
     static const char *const bases[] = { "http://h:1", "http://h:1/", "http://h:1//", "http://h:1/x/" };
-    tinkc_engine *engine = open_with((tinkc_engine_options){ 0 });
+    tinkc_engine *engine = world_open_with((tinkc_engine_options){ 0 });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, hold(service_session(t)), 0, "tiny", 4, 7));
     char path[300];
@@ -294,7 +247,7 @@ TEST(too_many_samples)
     tinkc_error err = { 0 };
     const char *const settings[] = { "max_sample_queue", "1", NULL };
     char *roomy = tiny_model_make(&(tiny_model){ .family = "qwen3", .vocab = 64, .context = 16384 });
-    tinkc_engine *engine = open_with((tinkc_engine_options){ .settings = settings });
+    tinkc_engine *engine = world_open_with((tinkc_engine_options){ .settings = settings });
     assert_true(tinkc_engine_add_model(engine, "roomy", roomy, &err));
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
@@ -321,7 +274,7 @@ TEST(too_many_samples)
 TEST(too_little_memory)
 {
     tinkc_error err = { 0 };
-    tinkc_engine *probe = open_with((tinkc_engine_options){ 0 });
+    tinkc_engine *probe = world_open_with((tinkc_engine_options){ 0 });
     service_model(tinkc_engine_transport(probe), service_session(tinkc_engine_transport(probe)), 0, "tiny", 4, 7);
     tinkc_text status = { 0 };
     double one = json_number(tinkc_engine_status(probe, &status, &err), "adapter_bytes");
@@ -330,7 +283,7 @@ TEST(too_little_memory)
     tinkc_engine_free(probe);
     const char *const settings[] = { "long_poll_s", "0", "train_memory_bytes", "100000000", NULL };
     tinkc_engine *engine =
-        open_with((tinkc_engine_options){ .memory_bytes = (int64_t)(one * 1.5), .settings = settings });
+        world_open_with((tinkc_engine_options){ .memory_bytes = (int64_t)(one * 1.5), .settings = settings });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
     assert_non_null(strstr(service_json(t, 400, "POST", "/api/v1/create_model",
@@ -401,7 +354,7 @@ TEST(pools_have_their_number_of_threads)
     enum { MANY = TKE_MAX_DOWNLOADS + 2 };
     static tkc_job jobs[4][MANY];
     tinkc_error err = { 0 };
-    tinkc_engine *engine = open_with((tinkc_engine_options){ 0 });
+    tinkc_engine *engine = world_open_with((tinkc_engine_options){ 0 });
     const tke_service *svc = tke_engine_service(engine);
     const struct {
         tkc_pool *pool;

@@ -5,47 +5,8 @@
 
 #include "base/heap.h"
 #include "service/worker/memory_budget.h"
-#include "support/check.h"
-#include "support/service/service_call.h"
-#include "support/engine/tiny_model.h"
 #include "tinkc/sys/mock.h"
-
-static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };
-enum { N = 8 };
-static char *folder;
-
-static int setup(void **state)
-{
-    (void)state;
-    folder = tiny_model_make(&(tiny_model){ .family = "qwen3", .vocab = 64, .context = 64 });
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tiny_model_remove(folder);
-    return 0;
-}
-
-static tinkc_engine *open_with(tinkc_engine_options options)
-{
-    tinkc_error err = { 0 };
-    options.threads = 1;
-    tinkc_engine *engine = tinkc_engine_new(&options, &err);
-    assert_ok(err);
-    assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
-    return engine;
-}
-
-static double status_of(tinkc_engine *engine, const char *name)
-{
-    tinkc_error err = { 0 };
-    tinkc_text status = { 0 };
-    double n = json_number(tinkc_engine_status(engine, &status, &err), name);
-    tinkc_text_free(&status);
-    return n;
-}
+#include "support/service/service_world.h"
 
 /* Waits, in small steps of real time, for what another thread is about to do. */
 static void await(tinkc_engine *engine, const char *name, double value)
@@ -77,7 +38,7 @@ static const char *sample(const tinkc_transport *t, const char *sampler)
 TEST(work_space_goes_back)
 {
     const char *const settings[] = { "idle_release_s", "0", NULL };
-    tinkc_engine *engine = open_with((tinkc_engine_options){ .settings = settings });
+    tinkc_engine *engine = world_open_with((tinkc_engine_options){ .settings = settings });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     size_t before = tkc_pages_held();
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
@@ -118,8 +79,8 @@ TEST(ephemeral_saves_expire)
     const char *const settings[] = {
         "max_ephemeral", "3", "ephemeral_idle_s", "100000", "session_timeout_s", "1000000", "disk_reserve", "0", NULL
     };
-    tinkc_engine *engine =
-        open_with((tinkc_engine_options){ .clock = tinkc_mock_clock(mock), .store = store, .settings = settings });
+    tinkc_engine *engine = world_open_with(
+        (tinkc_engine_options){ .clock = tinkc_mock_clock(mock), .store = store, .settings = settings });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     const char *samplers[8];

@@ -268,9 +268,7 @@ TEST(samplers_give_way)
                                          "\"sampling_session_seq_id\":%d}",
                                          model, 3 + 3 * i, i);
         samplers[i] = hold(json_field(service_wait(t, json_field(saved, "request_id")), "sampling_session_id"));
-        tinkc_text status = { 0 };
-        bytes[i] = json_number(tinkc_engine_status(engine, &status, &err), "snapshot_bytes");
-        tinkc_text_free(&status);
+        bytes[i] = status_of(engine, "snapshot_bytes");
     }
     assert_true(bytes[0] > 0 && bytes[SAMPLERS - 1] == bytes[0]); /* one of them at a time */
     for (int round = 0; round < 2; round++)
@@ -299,9 +297,7 @@ TEST(sleep_and_wake)
     tinkc_engine *engine = open_engine(NULL, 0);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     service_model(t, service_session(t), 0, "tiny", 4, 7);
-    tinkc_text status = { 0 };
-    double one = json_number(tinkc_engine_status(engine, &status, &err), "adapter_bytes");
-    tinkc_text_free(&status);
+    double one = status_of(engine, "adapter_bytes");
     tinkc_engine_free(engine);
     const char *const settings[] = { "disk_reserve", "0", "train_memory_bytes", "200000000", NULL };
     const tinkc_engine_options options = {

@@ -89,15 +89,6 @@ TEST(they_outlive_a_restart_with_a_journal)
     tiny_model_remove(store);
 }
 
-static double result_bytes(tinkc_engine *engine)
-{
-    tinkc_error err = { 0 };
-    tinkc_text status = { 0 };
-    double n = json_number(tinkc_engine_status(engine, &status, &err), "result_bytes");
-    tinkc_text_free(&status);
-    return n;
-}
-
 /* What nobody has fetched stays, and new passes wait until something was fetched. */
 TEST(too_many_results)
 {
@@ -110,10 +101,10 @@ TEST(too_many_results)
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     const char *ids[8];
     int n = 0;
-    for (; n < 5 && result_bytes(engine) <= 900; n++) {
-        double before = result_bytes(engine);
+    for (; n < 5 && status_of(engine, "result_bytes") <= 900; n++) {
+        double before = status_of(engine, "result_bytes");
         ids[n] = hold(service_pass(t, model, 1 + n, text_a, N, false));
-        wait_until(result_bytes(engine) > before);
+        wait_until(status_of(engine, "result_bytes") > before);
     }
     assert_in_range(n, 2, 4);
     for (int i = 0; i < 2; i++) /* one that waits, and one behind it */

@@ -2,40 +2,9 @@
  * each number is answered stands in tests/data/service_rules. */
 #include <math.h>
 #include <time.h>
+#include "support/service/service_world.h"
 
-#include "support/check.h"
-#include "support/service/service_call.h"
-#include "support/engine/tiny_model.h"
-
-static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };
 static const int text_b[] = { 2, 4, 8, 16, 32, 3, 6, 12 };
-enum { N = 8 };
-
-static char *folder;
-
-static int setup(void **state)
-{
-    (void)state;
-    folder = tiny_model_make(&(tiny_model){ .family = "qwen3", .vocab = 64, .context = 64 });
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    tiny_model_remove(folder);
-    return 0;
-}
-
-static tinkc_engine *open_engine(const char *const *settings)
-{
-    tinkc_error err = { 0 };
-    const tinkc_engine_options options = { .threads = 1, .settings = settings };
-    tinkc_engine *engine = tinkc_engine_new(&options, &err);
-    assert_ok(err);
-    assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
-    return engine;
-}
 
 /* Three passes, then a step; `order` says which arrives when. Returns the loss afterwards. */
 static double train_in_order(const tinkc_transport *t, const char *model, const int order[4])
@@ -53,7 +22,7 @@ static double train_in_order(const tinkc_transport *t, const char *model, const 
 
 TEST(any_order_of_arrival)
 {
-    tinkc_engine *engine = open_engine(NULL);
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = service_session(t);
     double first = train_in_order(t, service_model(t, session, 0, "tiny", 4, 7), (const int[]){ 1, 2, 3, 4 });
@@ -69,7 +38,7 @@ TEST(any_order_of_arrival)
 TEST(asked_while_they_are_made)
 {
     enum { MANY = 40 };
-    tinkc_engine *engine = open_engine(NULL);
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t)), *ids[2 * MANY];
     for (int i = 0; i < MANY; i++) {
@@ -99,7 +68,7 @@ TEST(asked_while_they_are_made)
 TEST(a_queue_has_an_end)
 {
     const char *const settings[] = { "max_queued_bytes", "70000", NULL };
-    tinkc_engine *engine = open_engine(settings);
+    tinkc_engine *engine = world_open(NULL, 0, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     const char *ids[200];
@@ -128,7 +97,7 @@ TEST(a_queue_has_an_end)
 TEST(large_results_announce_themselves)
 {
     const char *const settings[] = { "metadata_only_threshold", "10", NULL };
-    tinkc_engine *engine = open_engine(settings);
+    tinkc_engine *engine = world_open(NULL, 0, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
     const char *id = service_pass(t, model, 1, text_a, N, false);
@@ -152,7 +121,7 @@ TEST(large_results_announce_themselves)
 TEST(unfetched_results_hold_passes_back)
 {
     const char *const settings[] = { "long_poll_s", "0", "result_store_bytes", "150", NULL };
-    tinkc_engine *engine = open_engine(settings);
+    tinkc_engine *engine = world_open(NULL, 0, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     const char *first = hold(service_pass(t, model, 1, text_a, N, false));
@@ -186,7 +155,7 @@ static double train_alone(const tinkc_transport *t, const char *model, const int
 
 TEST(two_clients_equal_each_alone)
 {
-    tinkc_engine *engine = open_engine(NULL);
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *sessions[2] = { hold(service_session(t)), hold(service_session(t)) };
     double alone[2], together[2];
@@ -217,9 +186,8 @@ TEST(two_clients_equal_each_alone)
 /* One client with many requests does not keep another waiting. */
 TEST(a_short_queue_is_not_starved)
 {
-    tinkc_error err = { 0 };
     const char *const settings[] = { "microbatch_tokens", "8", NULL };
-    tinkc_engine *engine = open_engine(settings);
+    tinkc_engine *engine = world_open(NULL, 0, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
     const char *greedy = hold(service_model(t, session, 0, "tiny", 4, 1));
@@ -230,16 +198,14 @@ TEST(a_short_queue_is_not_starved)
     const char *last = hold(service_pass(t, greedy, MANY + 1, text_a, N, false));
     service_pass(t, greedy, 1, text_a, N, false);
     service_wait(t, service_pass(t, modest, 1, text_b, N, false));
-    tinkc_text status = { 0 };
-    assert_true(json_number(tinkc_engine_status(engine, &status, &err), "queued_training_requests") > MANY / 2);
-    tinkc_text_free(&status);
+    assert_true(status_of(engine, "queued_training_requests") > MANY / 2);
     service_wait(t, last);
     tinkc_engine_free(engine);
 }
 
 TEST(a_failed_pass_changes_nothing)
 {
-    tinkc_engine *engine = open_engine(NULL);
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = service_session(t);
     const char *a = hold(service_model(t, session, 0, "tiny", 4, 7));
