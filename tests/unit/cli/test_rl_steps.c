@@ -349,6 +349,28 @@ TEST_WITH(options_of_rl_have_bounds, setup, teardown)
     }
 }
 
+/* Prompts for tests have answers where a grader compares with them, and need none for one that asks a model. */
+TEST_WITH(prompts_for_tests_have_what_the_rewards_need, setup, teardown)
+{
+    char path[] = "/tmp/tinkc-prompts-XXXXXX.jsonl";
+    int fd = mkstemps(path, 6);
+    assert_int_equal(write(fd, "{\"prompt\":\"a\"}\n", 15), 15);
+    close(fd);
+    given("test-data", path);
+    for (int i = 0; i < 2; i++) {
+        rl.rewards.needs_answer = i == 0;
+        rl.rewards.wants_model = i == 1;
+        hold_output();
+        int bad = hold_out(&rl);
+        free(release_output());
+        assert_int_equal(bad != 0, i == 0);
+        assert_int_equal(rl.test.n, i);
+    }
+    cli_prompts_free(&rl.test);
+    rl.test = (cli_prompts){ 0 };
+    unlink(path);
+}
+
 TEST_WITH(numbers_of_steps, setup, teardown)
 {
     static const struct {
