@@ -1,6 +1,8 @@
 /* test_example_sets.c - conversations as examples: their tokens and weights, what is cut, counted and left out, sets that
  * are put together, and how an example is shown. */
 #include "cli/data/examples.h"
+#include "cli/sample/ask.h"
+#include "support/json_trees.h"
 #include "support/test_case.h"
 
 static tinkc_tokenizer *tokenizer;
@@ -34,6 +36,21 @@ static void add(cli_examples *set, const cli_example_options *how, const char *r
     tinkc_error err = { 0 };
     assert_true(cli_examples_add(set, how, (cli_span){ row, strlen(row) }, line, &err));
     assert_int_equal(err.code, 0);
+}
+
+/* nano's template knows no tools. */
+TEST(tools_that_a_template_leaves_out_are_refused)
+{
+    const cli_asked asked = { .tokenizer = tokenizer };
+    const tkc_tree *messages = json_of("[{\"role\":\"user\",\"content\":\"a\"}]");
+    for (int i = 0; i < 2; i++) {
+        tinkc_error err = { 0 };
+        tinkc_tokens ids = { 0 };
+        const tkc_tree *tools = i ? json_of("[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]") : NULL;
+        assert_int_equal(cli_render_prompt(&asked, messages, tools, &ids, &err), i == 0);
+        assert_string_equal(err.message, i ? "tools: the model's chat template leaves them out" : "");
+        tinkc_tokens_free(&ids);
+    }
 }
 
 /* 4094 is <|im_start|>, 4095 <|im_end|>, 198 the end of a line: user a, assistant b. */
