@@ -16,11 +16,11 @@
 
 /* clang-format off */
 const cli_option cli_export_options[] = {
-    OPT_TEXT("base", "MODEL", "folder or hub name of the base model (default: what the adapter names)",
+    OPT_TEXT("base", "MODEL", "folder, gguf file or hub name of the base model (default: what the adapter names)",
              .complete = "model"),
     OPT_DIR("output", "PATH", "folder to make; for gguf, the file", .letter = 'o'),
     OPT_CHOICE("to", "FORM", "peft|merged|gguf|gguf-lora|hosted", "what to make", "peft"),
-    OPT_CHOICE("type", "TYPE", "f16|bf16|q8_0|q4_0|f32", "numbers of a gguf file", "f16"),
+    OPT_CHOICE("type", "TYPE", "base|f16|bf16|q8_0|q4_0|f32", "numbers of a gguf file (default: f16; if the base is one: base, its own)"),
     OPT_FLAG("drop-unembed", "leave the output layer's adapter out; answers then differ from the trained model's"),
     { 0 }
 };
@@ -64,7 +64,9 @@ static bool is_model(const export *x)
 {
     if (strcmp(x->to, "gguf") != 0 || x->path)
         return false;
-    return strcmp(x->source, "nano") == 0 || cli_is_hub_name(x->source) ||
+    size_t len = strlen(x->source);
+    bool file = len > 5 && strcmp(x->source + len - 5, ".gguf") == 0 && access(x->source, R_OK) == 0;
+    return file || strcmp(x->source, "nano") == 0 || cli_is_hub_name(x->source) ||
            (is_folder(x->source) && !has(x->source, "adapter_config.json"));
 }
 

@@ -10,4 +10,21 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
     }
 }
 
-FORMAT_OF_BLOCKS(tke_format_q4_1, "Q4_1", 3, 32, 20, block, NULL)
+/* From the lowest number to the highest. */
+static bool pack(const float *x, uint8_t *b, float *factor)
+{
+    float low = x[0], high = x[0];
+    (void)factor;
+    for (int i = 0; i < 32; i++) {
+        low = x[i] < low ? x[i] : low;
+        high = x[i] > high ? x[i] : high;
+    }
+    float scale = (high - low) / 15, inverse = scale > 0 ? 1 / scale : 0;
+    for (int i = 0; i < 16; i++) {
+        int q = (int)((x[i] - low) * inverse + 0.5f), p = (int)((x[i + 16] - low) * inverse + 0.5f);
+        b[4 + i] = (uint8_t)((q > 15 ? 15 : q) | (p > 15 ? 15 : p) << 4);
+    }
+    return format_put_half(b, scale) && format_put_half(b + 2, low);
+}
+
+FORMAT_OF_BLOCKS(tke_format_q4_1, "Q4_1", 3, 32, 20, block, pack)

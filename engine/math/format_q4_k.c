@@ -15,4 +15,15 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
     }
 }
 
-FORMAT_OF_BLOCKS(tke_format_q4_k, "Q4_K", 12, 256, 144, block, NULL)
+static bool pack(const float *x, uint8_t *b, float *factor)
+{
+    uint8_t q[256];
+    (void)factor;
+    if (!format_pack_parts(x, 15, b, q))
+        return false;
+    for (int i = 0; i < 128; i++)
+        b[16 + i] = (uint8_t)(q[i / 32 * 64 + i % 32] | q[i / 32 * 64 + 32 + i % 32] << 4);
+    return true;
+}
+
+FORMAT_OF_BLOCKS(tke_format_q4_k, "Q4_K", 12, 256, 144, block, pack)

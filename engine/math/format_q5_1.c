@@ -1,4 +1,5 @@
 /* format_q5_1.c - Q5_1: Q4_1 with a fifth bit of each number in a word of its own. */
+#include <string.h>
 #include "math/format_block.h"
 
 FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
@@ -12,4 +13,24 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
     }
 }
 
-FORMAT_OF_BLOCKS(tke_format_q5_1, "Q5_1", 7, 32, 24, block, NULL)
+/* From the lowest number to the highest. */
+static bool pack(const float *x, uint8_t *b, float *factor)
+{
+    float low = x[0], high = x[0];
+    (void)factor;
+    for (int i = 0; i < 32; i++) {
+        low = x[i] < low ? x[i] : low;
+        high = x[i] > high ? x[i] : high;
+    }
+    float scale = (high - low) / 31, inverse = scale > 0 ? 1 / scale : 0;
+    memset(b + 4, 0, 20);
+    for (int i = 0; i < 32; i++) {
+        int q = (int)((x[i] - low) * inverse + 0.5f);
+        q = q > 31 ? 31 : q;
+        b[4 + i / 8] |= (uint8_t)(q >> 4 << i % 8);
+        b[8 + i % 16] |= (uint8_t)((q & 15) << i / 16 * 4);
+    }
+    return format_put_half(b, scale) && format_put_half(b + 2, low);
+}
+
+FORMAT_OF_BLOCKS(tke_format_q5_1, "Q5_1", 7, 32, 24, block, pack)

@@ -16,4 +16,19 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
     }
 }
 
-FORMAT_OF_BLOCKS(tke_format_q5_k, "Q5_K", 13, 256, 176, block, NULL)
+static bool pack(const float *x, uint8_t *b, float *factor)
+{
+    uint8_t q[256];
+    (void)factor;
+    if (!format_pack_parts(x, 31, b, q))
+        return false;
+    memset(b + 16, 0, 32);
+    for (int i = 0; i < 256; i++)
+        b[16 + i % 32] |= (uint8_t)(q[i] >> 4 << i / 32);
+    for (int i = 0; i < 128; i++)
+        b[48 + i] =
+            (uint8_t)((q[i / 32 * 64 + i % 32] & 15) | (q[i / 32 * 64 + 32 + i % 32] & 15) << 4);
+    return true;
+}
+
+FORMAT_OF_BLOCKS(tke_format_q5_k, "Q5_K", 13, 256, 176, block, pack)

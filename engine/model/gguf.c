@@ -108,6 +108,16 @@ void tke_gguf_i32s(tke_gguf *g, const char *key, const int32_t *values, size_t n
         put(&g->keys, (uint32_t)values[i], 4, err);
 }
 
+void tke_gguf_value(tke_gguf *g, const char *key, const tkc_gguf_value *v, tinkc_error *err)
+{
+    begin_key(g, key, v->kind, err);
+    if (v->kind == KEY_ARRAY) {
+        put(&g->keys, v->item, 4, err);
+        put(&g->keys, v->n, 8, err);
+    }
+    tkc_buf_add(&g->keys, v->data, v->bytes, err);
+}
+
 static uint64_t row_bytes(int type, size_t cols)
 {
     return tke_format_bytes(tke_format_of_gguf((uint32_t)type), cols);
@@ -171,6 +181,12 @@ bool tke_gguf_open(tke_gguf *g, const char *path, tkc_arena *arena, tinkc_error 
               write_bytes(g, zeros, (size_t)(padded(len) - len), err);
     tkc_buf_free(&head);
     return ok;
+}
+
+bool tke_gguf_raw(tke_gguf *g, const void *bytes, size_t n, tinkc_error *err)
+{
+    g->written += n;
+    return write_bytes(g, bytes, n, err);
 }
 
 bool tke_gguf_pad(tke_gguf *g, tinkc_error *err)

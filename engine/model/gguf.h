@@ -8,6 +8,7 @@
 #define TKE_MODEL_GGUF_H
 
 #include "base/buf.h"
+#include "base/gguf_read.h"
 #include "model/model_config.h"
 
 enum { /* element types, by their numbers in files */
@@ -40,6 +41,8 @@ void tke_gguf_str(tke_gguf *, const char *key, tinkc_str value, tinkc_error *err
 void tke_gguf_strs(tke_gguf *, const char *key, const tinkc_str *values, size_t n,
                    tinkc_error *err);
 void tke_gguf_i32s(tke_gguf *, const char *key, const int32_t *values, size_t n, tinkc_error *err);
+/* As it stands in another file. */
+void tke_gguf_value(tke_gguf *, const char *key, const tkc_gguf_value *, tinkc_error *err);
 
 /* A tensor of n times `rows` rows of `cols` numbers; n 0 = a matrix, rows 0 = a vector. */
 void tke_gguf_tensor(tke_gguf *, const char *name, int type, size_t n, size_t rows, size_t cols,
@@ -51,6 +54,8 @@ bool tke_gguf_open(tke_gguf *, const char *path, tkc_arena *, tinkc_error *err);
  * fit. */
 bool tke_gguf_row(tke_gguf *, int type, const float *row, size_t cols, const char *name,
                   tinkc_error *err);
+/* All of the current tensor, as it is stored. */
+bool tke_gguf_raw(tke_gguf *, const void *bytes, size_t n, tinkc_error *err);
 /* Call after the last row of each tensor. */
 bool tke_gguf_pad(tke_gguf *, tinkc_error *err);
 /* Syncs and renames. */

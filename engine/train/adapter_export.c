@@ -255,6 +255,10 @@ static bool run(tke_export *j)
     if (j->o->format >= TINKC_ADAPTER_MERGED && j->o->adapter &&
         !tke_adapter_check(j->base, j->o->adapter, j->err)) /* every name and shape */
         return false;
+    if (j->o->format == TINKC_ADAPTER_MERGED && !tkc_is_dir(j->base->folder))
+        return tkc_fail(j->err, TINKC_E_UNSUPPORTED,
+                        "%s: a GGUF file is merged into a GGUF file, not into a folder: export to gguf",
+                        j->o->base_model);
     if (merges && j->o->drop_unembed && tke_export_head(j, "lora_A"))
         return tkc_fail(j->err, TINKC_E_UNSUPPORTED,
                         "merging without the unembedding is not supported");

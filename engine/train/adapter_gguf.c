@@ -7,10 +7,12 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/file.h"
 #include "base/str.h"
 #include "math/format.h"
 #include "model/family.h"
 #include "model/gguf.h"
+#include "model/gguf_model.h"
 #include "train/adapter_export.h"
 
 enum { NAME_LEN = 64 };
@@ -26,6 +28,7 @@ typedef struct entry { /* one tensor of the file */
     size_t heads; /* > 0: rows of each head are permuted */
     int type;
     const tke_file_tensor *a, *b; /* NULL = nothing to merge */
+    tinkc_bytes raw; /* as it is stored in a base in GGUF; data NULL = none of these */
 } entry;
 
 typedef struct writer {
@@ -36,7 +39,10 @@ typedef struct writer {
     entry *entries;
     size_t n, cap;
     float *freqs; /* of llama 3's scaling, or NULL */
+    tke_gguf_files base; /* of a base in GGUF: keys, types and most numbers are its own */
 } writer;
+
+enum { OWN_TYPES = -1 }; /* a type of the writer: each tensor's in the base */
 
 static bool is_oss(const writer *w)
 {
@@ -219,7 +225,100 @@ static void gather(writer *w)
     }
 }
 
+/* ---- a base in GGUF: its tensors in its order ---- */
+
+static const entry *gathered(const writer *w, const char *name)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (strcmp(w->entries[i].name, name) == 0)
+            return &w->entries[i];
+    return NULL;
+}
+
+/* What is merged into a tensor of two bits' precision would be lost. */
+static int own_type(uint32_t type)
+{
+    bool packs = !tke_is_packed(tke_format_dtype(tke_format_of_gguf(type))) ||
+                 tke_format_of_gguf(type)->pack;
+    return packs ? (int)type : TKE_GGUF_BF16;
+}
+
+static bool take_tensor(writer *w, const tkc_gguf *g, const tkc_gguf_tensor *t, entry *to)
+{
+    const entry *e = gathered(w, t->name);
+    bool matrix = e && (e->w || e->stack), merged = e && e->a && e->b;
+    if (t->n_dims > 3 || strlen(t->name) >= NAME_LEN)
+        return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED, "%s: tensor '%.100s' cannot be copied",
+                        w->j->o->base_model, t->name);
+    if (matrix && (merged || w->type != OWN_TYPES)) {
+        *to = *e;
+        to->type = w->type == OWN_TYPES ? own_type(t->type) : e->type;
+        return true;
+    }
+    uint64_t rows = t->dims[1] * t->dims[2];
+    size_t bytes = tke_format_bytes(tke_format_of_gguf(t->type), (size_t)t->dims[0]);
+    *to = (entry){ .type = (int)t->type,
+                   .n = t->n_dims > 2 ? (size_t)t->dims[2] : 0,
+                   .rows = t->n_dims > 1 ? (size_t)t->dims[1] : 0,
+                   .cols = (size_t)t->dims[0],
+                   .raw = { g->data.data + t->offset, bytes * (size_t)rows } };
+    snprintf(to->name, sizeof to->name, "%s", t->name);
+    return true;
+}
+
+/* Replaces the list by the file's; an output layer that only the adapter has comes last. */
+static bool take_base(writer *w)
+{
+    size_t n = 0, at = 0;
+    for (size_t p = 0; p < w->base.n_parts; p++)
+        n += w->base.parts[p].g.n_tensors;
+    entry *list = tkc_arena_array(&w->j->arena, n + 1, sizeof *list, w->j->err);
+    bool ok = list != NULL;
+    for (size_t p = 0; p < w->base.n_parts; p++)
+        for (size_t i = 0; ok && i < w->base.parts[p].g.n_tensors; i++)
+            ok = take_tensor(w, &w->base.parts[p].g, &w->base.parts[p].g.tensors[i], &list[at++]);
+    const entry *head = gathered(w, "output.weight");
+    bool listed = false;
+    for (size_t i = 0; i < at; i++)
+        listed |= strcmp(list[i].name, "output.weight") == 0;
+    if (ok && head && head->a && !listed) {
+        const tkc_gguf_tensor *t = tkc_gguf_tensor_find(&w->base.parts[0].g, "token_embd.weight");
+        list[at] = *head;
+        list[at++].type = w->type != OWN_TYPES ? head->type : t ? own_type(t->type) : TKE_GGUF_F16;
+    }
+    tkc_release(NULL, w->entries, w->cap * sizeof *w->entries);
+    w->entries = list;
+    w->cap = 0; /* the arena's */
+    w->n = at;
+    return ok;
+}
+
 /* ---- keys ---- */
+
+static uint64_t file_type(const writer *w)
+{
+    return w->type == TKE_GGUF_F32    ? 0
+           : w->type == TKE_GGUF_F16  ? 1
+           : w->type == TKE_GGUF_Q4_0 ? 2
+           : w->type == TKE_GGUF_Q8_0 ? 7
+                                      : 32;
+}
+
+/* The base's own, but for how it was divided into parts. */
+static void copy_keys(writer *w)
+{
+    const tkc_gguf *g = &w->base.parts[0].g;
+    const tkc_map_entry *e;
+    bool own = w->type == OWN_TYPES;
+    for (size_t at = 0; (e = tkc_map_next(&g->keys, &at));) {
+        bool type = strcmp(e->key, "general.file_type") == 0;
+        if (!strncmp(e->key, "split.", 6) || !strcmp(e->key, "general.alignment") || (type && !own))
+            continue;
+        tke_gguf_value(&w->file, e->key, e->value, w->j->err);
+    }
+    if (!own)
+        tke_gguf_u32(&w->file, "general.file_type", file_type(w), w->j->err);
+}
 
 static void number(writer *w, const char *name, uint64_t value)
 {
@@ -275,15 +374,14 @@ static bool write_keys(writer *w)
 {
     const tke_config *c = &w->model->config;
     tinkc_error *err = w->j->err;
-    uint64_t file_type = w->type == TKE_GGUF_F32    ? 0
-                         : w->type == TKE_GGUF_F16  ? 1
-                         : w->type == TKE_GGUF_Q4_0 ? 2
-                         : w->type == TKE_GGUF_Q8_0 ? 7
-                                                    : 32;
+    if (w->base.n_parts) {
+        copy_keys(w);
+        return !tkc_failed(err);
+    }
     tke_gguf_str(&w->file, "general.architecture", tkc_str(c->arch), err);
     tke_gguf_str(&w->file, "general.type", tkc_str("model"), err);
     tke_gguf_str(&w->file, "general.name", model_name(w->j->o->base_model), err);
-    tke_gguf_u32(&w->file, "general.file_type", file_type, err);
+    tke_gguf_u32(&w->file, "general.file_type", file_type(w), err);
     tke_gguf_u32(&w->file, "general.quantization_version", 2, err);
     number(w, "block_count", c->n_layers);
     number(w, "context_length", c->context);
@@ -402,7 +500,10 @@ static bool write_all(writer *w)
     bool ok = !tkc_failed(j->err) && tke_gguf_open(&w->file, j->o->target, &j->arena, j->err);
     for (size_t i = 0; ok && i < w->n; i++) {
         const entry *e = &w->entries[i];
-        ok = e->w ? write_matrix(w, e) : e->stack ? write_stack(w, e) : write_vector(w, e);
+        ok = e->raw.data ? tke_gguf_raw(&w->file, e->raw.data, e->raw.len, j->err)
+             : e->w      ? write_matrix(w, e)
+             : e->stack  ? write_stack(w, e)
+                         : write_vector(w, e);
         size_t bytes = (size_t)w->file.written;
         ok = ok && tke_gguf_pad(&w->file, j->err) && tke_export_advance(j, bytes);
     }
@@ -502,14 +603,23 @@ static bool choose_type(writer *w)
                   { "q8_0", TKE_GGUF_Q8_0 },
                   { "q4_0", TKE_GGUF_Q4_0 },
                   { "f32", TKE_GGUF_F32 } };
-    const char *asked = w->j->o->gguf_type ? w->j->o->gguf_type : "f16";
+    const char *asked = w->j->o->gguf_type;
+    bool can_own = w->base.n_parts && w->j->o->format != TINKC_ADAPTER_GGUF_LORA;
+    asked = asked ? asked : can_own ? "base" : "f16";
+    if (strcmp(asked, "base") == 0 && can_own) {
+        w->type = OWN_TYPES;
+        return true;
+    }
+    if (strcmp(asked, "base") == 0)
+        return tkc_fail(w->j->err, TINKC_E_ARGUMENT,
+                        "gguf_type \"base\" is for merging into a base in a GGUF file");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strcmp(asked, types[i].name) == 0) {
             w->type = types[i].type;
             return true;
         }
     return tkc_fail(w->j->err, TINKC_E_ARGUMENT,
-                    "gguf_type \"%.20s\" is none of f16, bf16, q8_0, q4_0, f32", asked);
+                    "gguf_type \"%.20s\" is none of base, f16, bf16, q8_0, q4_0, f32", asked);
 }
 
 /* llama.cpp knows one form of gpt-oss: windows in even layers, clamps at 7. */
@@ -551,16 +661,20 @@ static bool check_model(const writer *w)
 bool tke_export_gguf(tke_export *j)
 {
     writer w = { .j = j, .model = j->base };
+    const char *base = j->base->folder;
     tke_gguf_init(&w.file);
-    bool ok = choose_type(&w) && check_model(&w);
+    bool ok = (tkc_is_dir(base) || tke_gguf_files_open(&w.base, base, &j->arena, j->err)) &&
+              choose_type(&w) && check_model(&w);
     if (ok)
         gather(&w);
     ok = ok && !tkc_failed(j->err);
     if (j->o->format == TINKC_ADAPTER_GGUF_LORA)
         ok = ok && keep_adapted(&w) && write_adapter(&w);
     else
-        ok = ok && write_keys(&w) && write_all(&w);
+        ok = ok && (!w.base.n_parts || take_base(&w)) && write_keys(&w) && write_all(&w);
     tke_gguf_end(&w.file);
-    tkc_release(NULL, w.entries, w.cap * sizeof *w.entries);
+    tke_gguf_files_close(&w.base);
+    if (w.cap)
+        tkc_release(NULL, w.entries, w.cap * sizeof *w.entries);
     return ok;
 }

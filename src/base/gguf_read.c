@@ -145,7 +145,9 @@ static bool take_value(reader *r, const char *key, tkc_gguf_value *v)
     if (v->kind == TKC_GGUF_ARRAY && (!take_u32(r, &v->item) || !take(r, 8, &v->n)))
         return false;
     v->data = r->at;
-    return skip_items(r, key, v->item, v->n);
+    bool ok = skip_items(r, key, v->item, v->n);
+    v->bytes = (size_t)(r->at - v->data);
+    return ok;
 }
 
 static bool take_key(reader *r)

@@ -40,6 +40,7 @@ typedef struct tkc_gguf_value {
     uint32_t kind, item; /* item: of an array's items */
     uint64_t n;          /* items; 1 unless it is an array */
     const unsigned char *data;
+    size_t bytes; /* of the data; texts with their lengths */
 } tkc_gguf_value;
 
 typedef struct tkc_gguf_tensor {

@@ -47,6 +47,20 @@ def compare_formats():
             check(f"{name}, set 0 is there", got or kernels)
 
 
+def compare_packers():
+    """Blocks that we pack: the gguf package's own, where it packs; else it reads them as we do, and they lose little."""
+    x = np.random.default_rng(6).normal(0, 0.05, (512, 256)).astype(np.float32)
+    for name, most in {"Q4_0": 0, "Q4_1": 0, "Q5_0": 0, "Q5_1": 0, "Q8_0": 0, "Q4_K": 0.08, "Q5_K": 0.04, "Q6_K": 0.02, "IQ4_NL": 0.08}.items():
+        kind = gguf.GGMLQuantizationType[name]
+        got = subprocess.run([build / "tests/test_engine.formats", "pack", name], input=x.tobytes(), capture_output=True).stdout
+        if not most:
+            check(f"{name}: packed as the gguf package packs it", got == gguf.quants.quantize(x, kind).tobytes())
+            continue
+        blocks = np.frombuffer(got, np.uint8).reshape(-1, gguf.GGML_QUANT_SIZES[kind][1])
+        loss = np.sqrt(np.mean((gguf.quants.dequantize(blocks, kind).reshape(x.shape) - x) ** 2) / np.mean(x ** 2))
+        check(f"{name}: packed with {loss:.3f} of the numbers' size lost", loss < most)
+
+
 def unpaired(x, heads):
     """Rows of q and k as in the folder: the converter has put the halves of a rotation side by side."""
     return x.reshape(heads, -1, 2, x.shape[-1]).swapaxes(1, 2).reshape(x.shape)
@@ -133,6 +147,57 @@ def compare_packing(folder, work):
         check(f"{kind} is packed as the gguf package packs it", np.array_equal(np.asarray(made.data).ravel(), want.ravel()))
 
 
+def write_adapter(folder, shapes, rng):
+    """An adapter in PEFT's form; returns scale * B A of each matrix."""
+    folder.mkdir()
+    tensors, deltas = {}, {}
+    for path, (rows, cols) in shapes.items():
+        a, b = (to_bf16(rng.normal(0, 0.05, s)) for s in ((4, cols), (rows, 4)))
+        tensors |= {f"base_model.model.{path}.lora_A.weight": a, f"base_model.model.{path}.lora_B.weight": b}
+        wide = [(x.astype(np.uint32) << 16).view(np.float32) for x in (b, a)]
+        deltas[path] = 2 * wide[0] @ wide[1]
+    header, at = {}, 0
+    for name, x in tensors.items():
+        header[name] = {"dtype": "BF16", "shape": list(x.shape), "data_offsets": [at, at + x.nbytes]}
+        at += x.nbytes
+    text = json.dumps(header).encode()
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(x.tobytes() for x in tensors.values()))
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "down_proj"]}))
+    return deltas
+
+
+def compare_merged(work):
+    """`tinkc export --to gguf` of a base in GGUF: its keys, its types; only what has an adapter is packed again."""
+    base = gguf.GGUFReader(model)
+    hidden, inner = value(base, "llama.embedding_length"), value(base, "llama.feed_forward_length")
+    paths = {"model.layers.1.self_attn.q_proj": (hidden, hidden), "model.layers.2.mlp.down_proj": (hidden, inner)}
+    deltas = write_adapter(pathlib.Path(work) / "adapter", paths, np.random.default_rng(8))
+    target = pathlib.Path(work) / "merged.gguf"
+    r = subprocess.run([build / "tinkc", "export", f"{work}/adapter", "--base", model, "--to", "gguf", "-o", target],
+                       capture_output=True, text=True, env={"HOME": work, "PATH": "/usr/bin:/bin"})
+    check("tinkc export into a GGUF base", r.returncode == 0, r.stderr)
+    if r.returncode:
+        return
+    merged = gguf.GGUFReader(target)
+    ours = [k for k in merged.fields if not k.startswith("GGUF.")]
+    check("the keys are those of the base", ours == [k for k in base.fields if not k.startswith("GGUF.")] and
+          all(value(base, k) == value(merged, k) for k in ours))
+    check("names and types are those of the base", [(t.name, t.tensor_type) for t in base.tensors] == [(t.name, t.tensor_type) for t in merged.tensors])
+    adapted = {"blk.1.attn_q.weight": "model.layers.1.self_attn.q_proj", "blk.2.ffn_down.weight": "model.layers.2.mlp.down_proj"}
+    for old, new in zip(base.tensors, merged.tensors):
+        if old.name not in adapted:
+            if np.asarray(old.data).tobytes() != np.asarray(new.data).tobytes():
+                check(f"{old.name} is copied", False)
+            continue
+        heads = value(base, "llama.attention.head_count")
+        delta = deltas[adapted[old.name]]
+        if "attn_q" in old.name: # the halves of a rotation side by side
+            delta = delta.reshape(heads, 2, -1, delta.shape[-1]).swapaxes(1, 2).reshape(delta.shape)
+        want, got = gguf.quants.dequantize(old.data, old.tensor_type) + delta, gguf.quants.dequantize(new.data, new.tensor_type)
+        loss = np.sqrt(np.mean((got - want) ** 2) / np.mean(want ** 2))
+        check(f"{old.name} in {old.tensor_type.name} is base and adapter, {loss:.3f} lost", loss < 0.1)
+
+
 PEER = """
 import json, sys, torch, transformers
 ids = json.loads(sys.argv[2])
@@ -154,6 +219,7 @@ def compare_model():
         said = [tinkc(work, "sample", "-m", m, "--temperature", "0", "--max-tokens", "24", "--raw", TEXT) for m in (model, str(folder))]
         check("and the same samples", said[0] and said[0]["sequences"] == said[1]["sequences"], said)
         compare_packing(folder, work)
+        compare_merged(work)
         peer = os.environ.get("TRANSFORMERS_PYTHON")
         if not peer or not ours:
             print("transformers: not compared (TRANSFORMERS_PYTHON is not set)")
@@ -167,6 +233,7 @@ def compare_model():
 
 
 compare_formats()
+compare_packers()
 compare_model()
 print(f"gguf in: {len(failed)} failed")
 sys.exit(bool(failed))

@@ -312,6 +312,79 @@ TEST(rows_of_a_table_are_those_of_its_twin)
     tke_cpu_free(cpu);
 }
 
+/* ---- packing ---- */
+
+/* What is left between numbers and their packed form, beside the numbers: the root of the mean squares. */
+static float loss_of(tke_dtype dtype, const float *x)
+{
+    uint8_t b[TKE_MAX_BLOCK * 4];
+    float unused, left = 0, all = 0;
+    const tke_format *f = tke_format_of(dtype);
+    assert_true(f->pack(x, b, &unused));
+    for (int i = 0; i < f->block; i++) {
+        float off = number(dtype, b, i) - x[i];
+        left += off * off;
+        all += x[i] * x[i];
+    }
+    return all > 0 ? sqrtf(left / all) : left;
+}
+
+/* The sum of a few uniform numbers is nearly normal. */
+static float normal_of(numbers *rng)
+{
+    float sum = 0;
+    for (int i = 0; i < 6; i++)
+        sum += numbers_unit(rng);
+    return sum / sqrtf(2);
+}
+
+TEST(packing_loses_no_more_than_the_steps_of_the_codes)
+{
+    static const struct {
+        tke_dtype dtype;
+        float normal, shifted; /* of numbers around 0, and around 3 */
+    } losses[] = {
+        { TKE_Q8_0, 0.01f, 0.01f },    { TKE_Q6_K, 0.022f, 0.022f }, { TKE_Q5_K, 0.045f, 0.02f },
+        { TKE_Q5_1, 0.05f, 0.02f },    { TKE_Q5_0, 0.065f, 0.05f },  { TKE_Q4_K, 0.085f, 0.035f },
+        { TKE_IQ4_NL, 0.085f, 0.15f }, { TKE_Q4_1, 0.1f, 0.035f },   { TKE_Q4_0, 0.13f, 0.1f },
+    };
+    numbers rng = { 21 };
+    for (size_t r = 0; r < sizeof losses / sizeof *losses; r++) {
+        float normal = 0, shifted = 0;
+        enum { TIMES = 64 };
+        for (int t = 0; t < TIMES; t++) {
+            float x[TKE_MAX_BLOCK], y[TKE_MAX_BLOCK];
+            for (int i = 0; i < TKE_MAX_BLOCK; i++) {
+                x[i] = normal_of(&rng) * 0.02f;
+                y[i] = 3 + normal_of(&rng);
+            }
+            normal += loss_of(losses[r].dtype, x) / TIMES;
+            shifted += loss_of(losses[r].dtype, y) / TIMES;
+        }
+        if (!(normal < losses[r].normal && shifted < losses[r].shifted))
+            fail_msg("%s loses %g and %g", tke_format_of(losses[r].dtype)->name, (double)normal, (double)shifted);
+    }
+}
+
+TEST(what_is_packed_exactly_and_what_does_not_fit)
+{
+    for (int d = TKE_Q4_0; d <= TKE_IQ4_NL; d++) {
+        uint8_t b[TKE_MAX_BLOCK * 4];
+        float x[TKE_MAX_BLOCK] = { 0 }, unused;
+        const tke_format *f = tke_format_of((tke_dtype)d);
+        assert_true(f->pack && f->block <= TKE_MAX_BLOCK);
+        assert_float_equal(loss_of((tke_dtype)d, x), 0, 0); /* zeros */
+        for (int i = 0; i < f->block; i++)
+            x[i] = i % 3 ? 0 : -0.5f;
+        /* One number and zeros: scales are rounded, and IQ4_NL has a 1 in place of 0. */
+        if (!(loss_of((tke_dtype)d, x) < (d == TKE_IQ4_NL ? 0.012f : 2e-3f)))
+            fail_msg("%s: %g", f->name, (double)loss_of((tke_dtype)d, x));
+        memset(b, 0, sizeof b);
+        x[1] = -1e30f; /* the scale is an f16 */
+        assert_false(f->pack(x, b, &unused));
+    }
+}
+
 TEST(numbers_of_gguf_types_name_formats)
 {
     assert_ptr_equal(tke_format_of_gguf(12), tke_format_of(TKE_Q4_K));
@@ -344,8 +417,25 @@ static int unpack_input(const char *name, int set)
     return 0;
 }
 
+/* The other way: fp32 from standard input. */
+static int pack_input(const char *name)
+{
+    float x[TKE_MAX_BLOCK], unused;
+    uint8_t block[TKE_MAX_BLOCK * 4];
+    for (int d = TKE_Q4_0; d <= TKE_IQ4_NL; d++) {
+        const tke_format *f = tke_format_of((tke_dtype)d);
+        while (strcmp(f->name, name) == 0 && fread(x, sizeof *x * (size_t)f->block, 1, stdin) == 1) {
+            f->pack(x, block, &unused);
+            fwrite(block, (size_t)f->block_bytes, 1, stdout);
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "pack") == 0)
+        return pack_input(argv[2]);
     if (argc == 4 && strcmp(argv[1], "unpack") == 0)
         return unpack_input(argv[2], argv[3][0] - '0');
     return test_cases_run(NULL, NULL);

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "math/format.h"
+#include "model/gguf_model.h"
 #include "support/engine/on_device.h"
+#include "support/engine/tiny_gguf.h"
 #include "support/engine/tiny_model.h"
 #include "support/test_case.h"
 #include "tinkc/engine.h"
@@ -406,6 +409,19 @@ typedef struct matrix {
     size_t group, at; /* the adapter's */
 } matrix;
 
+/* What the adapter adds to a number, rows in the model's order. */
+static double lora_part(const matrix *m, tke_adapter *a, size_t row, size_t c)
+{
+    const tke_lora_group *g = &tke_adapter_lora(a)->layout->groups[m->group];
+    double x = 0;
+    for (size_t r = 0; r < g->rank; r++) {
+        double b = (double)adapter_weights(a)[g->b[m->at] + row * g->rank + r];
+        double low = (double)adapter_weights(a)[g->a + (m->at * g->rank + r) * g->in + c];
+        x += (double)tke_adapter_lora(a)->scale * b * low;
+    }
+    return x;
+}
+
 static double element(const matrix *m, tke_adapter *a, size_t i, size_t c)
 {
     size_t row = i;
@@ -414,13 +430,7 @@ static double element(const matrix *m, tke_adapter *a, size_t i, size_t c)
         row = i / d * d + (i % d % 2 ? half : 0) + i % d / 2;
     }
     double x = (double)((const float *)m->w->m.data)[row * (size_t)m->w->m.ld + c];
-    const tke_lora_group *g = a ? &tke_adapter_lora(a)->layout->groups[m->group] : NULL;
-    for (size_t r = 0; a && r < g->rank; r++) {
-        double b = (double)adapter_weights(a)[g->b[m->at] + row * g->rank + r];
-        double low = (double)adapter_weights(a)[g->a + (m->at * g->rank + r) * g->in + c];
-        x += (double)tke_adapter_lora(a)->scale * b * low;
-    }
-    return x;
+    return a ? x + lora_part(m, a, row, c) : x;
 }
 
 static double stored(const tensor *t, size_t i)
@@ -616,6 +626,119 @@ TEST(an_adapter_alone_and_the_base_make_the_merged_file)
     tiny_model_remove(folder);
 }
 
+/* ---- a base in GGUF ---- */
+
+static char *base_file(const char *folder)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s/model.gguf", folder);
+    return path;
+}
+
+/* All of both files but the matrices with an adapter, whose names are counted. */
+static size_t compare_files(const char *base, const char *merged, bool types_too)
+{
+    tinkc_error err = { 0 };
+    tkc_arena arena = { 0 };
+    tke_gguf_files files[2] = { { 0 }, { 0 } };
+    size_t packed_again = 0;
+    assert_true(tke_gguf_files_open(&files[0], base, &arena, &err) && tke_gguf_files_open(&files[1], merged, &arena, &err));
+    const tkc_gguf *a = &files[0].parts[0].g, *b = &files[1].parts[0].g;
+    const tkc_map_entry *key;
+    for (size_t at = 0; types_too && (key = tkc_map_next(&a->keys, &at));) {
+        const tkc_gguf_value *x = key->value, *y = tkc_gguf_find(b, key->key);
+        if (!y || x->kind != y->kind || x->bytes != y->bytes || memcmp(x->data, y->data, x->bytes) != 0)
+            fail_msg("key %s differs", key->key);
+    }
+    assert_true(b->n_tensors >= a->n_tensors);
+    for (size_t i = 0; i < a->n_tensors; i++) {
+        const tkc_gguf_tensor *x = &a->tensors[i], *y = &b->tensors[i];
+        assert_string_equal(x->name, y->name);
+        assert_memory_equal(x->dims, y->dims, sizeof x->dims);
+        assert_true(x->type == y->type || !types_too);
+        size_t bytes = tke_format_bytes(tke_format_of_gguf(x->type), (size_t)x->dims[0]) * (size_t)x->dims[1];
+        packed_again += x->type != y->type || memcmp(a->data.data + x->offset, b->data.data + y->offset, bytes) != 0;
+    }
+    tke_gguf_files_close(&files[0]);
+    tke_gguf_files_close(&files[1]);
+    tkc_arena_free(&arena);
+    return packed_again;
+}
+
+/* How far the rows of a merged matrix are from base and adapter, beside their size. */
+static double distance(const tke_model *base, const tke_model *merged, tke_adapter *a, size_t which)
+{
+    matrix from[9], to[9];
+    double left = 0, all = 0;
+    matrices_of(base, from);
+    matrices_of(merged, to);
+    const tke_weight *w = from[which].w;
+    for (size_t i = 0; i < w->out; i++) {
+        tke_real before[256], after[256];
+        tke_matrix_row(&w->m, (int64_t)i, 0, 256, before);
+        tke_matrix_row(&to[which].w->m, (int64_t)i, 0, 256, after);
+        for (size_t k = 0; k < 256; k++) {
+            double want = (double)before[k] + lora_part(&from[which], a, i, k), off = (double)after[k] - want;
+            left += off * off;
+            all += want * want;
+        }
+    }
+    return sqrt(left / all);
+}
+
+TEST(what_is_merged_into_a_gguf_file_keeps_the_types_and_all_else_of_it)
+{
+    static const struct {
+        tke_dtype dtype;
+        double loss;
+    } rows[] = { { TKE_Q8_0, 0.01 }, { TKE_Q4_0, 0.13 }, { TKE_Q4_1, 0.11 }, { TKE_Q5_0, 0.07 },  { TKE_Q5_1, 0.06 },
+                 { TKE_Q4_K, 0.1 },  { TKE_Q5_K, 0.05 }, { TKE_Q6_K, 0.03 }, { TKE_IQ4_NL, 0.11 } };
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        tinkc_error err = { 0 };
+        char path[512], *room = tiny_folder();
+        char *folder = tiny_gguf_make(&(tiny_model){ .family = "llama", .layers = 1, .hidden = 256, .inner = 256, .heads = 4,
+                                                     .head_dim = 64, .kv_heads = 2, .tied = true }, rows[r].dtype);
+        tke_model *m = tke_model_open(base_file(folder), &err);
+        tke_device *d = device_cpu(1);
+        tke_adapter *a = adapter_of(d, m, r ? TKE_TRAIN_ATTN | TKE_TRAIN_MLP : 7);
+        char *adapter = save(a);
+        path_in(path, room);
+        tinkc_adapter_options o = { .adapter = adapter, .base_model = base_file(folder), .target = path, .format = TINKC_ADAPTER_GGUF };
+        if (!tinkc_adapter_export(&o, NULL, NULL, &err))
+            fail_msg("%s", err.message);
+        assert_int_equal(compare_files(base_file(folder), path, true), 7); /* q, k, v, o, gate, up, down */
+        tke_model *merged = tke_model_open(path, &err);
+        assert_non_null(merged);
+        assert_true(merged->config.tied == (r > 0)); /* an output layer that the base lacks comes from the adapter alone */
+        for (size_t i = 0; i < 7; i++)
+            if (!(distance(m, merged, a, i) < rows[r].loss))
+                fail_msg("%s, matrix %zu: %g", tke_format_of(rows[r].dtype)->name, i, distance(m, merged, a, i));
+        tke_model_drop(merged);
+        assert_int_equal(unlink(path), 0);
+        o.gguf_type = "bf16"; /* another type, but the keys of the file: it may have no folder */
+        assert_true(tinkc_adapter_export(&o, NULL, NULL, &err));
+        assert_int_equal(compare_files(base_file(folder), path, false), 8); /* the embedding, too */
+        assert_int_equal(unlink(path), 0);
+        o.format = TINKC_ADAPTER_MERGED;
+        o.gguf_type = NULL;
+        assert_false(tinkc_adapter_export(&o, NULL, NULL, &err));
+        assert_non_null(strstr(err.message, "a GGUF file is merged into a GGUF file"));
+        tke_adapter_free(a);
+        tke_device_close(d);
+        tke_model_drop(m);
+        tiny_model_remove(adapter);
+        tiny_model_remove(room);
+        tiny_model_remove(folder);
+    }
+}
+
+TEST(own_types_need_a_base_in_gguf)
+{
+    char *folder = llama_folder();
+    refused(folder, NULL, "base", 0, TINKC_E_ARGUMENT, "gguf_type \"base\" is for merging into a base in a GGUF file");
+    tiny_model_remove(folder);
+}
+
 /* Tied: the head is written only where the adapter changed it. Rows of 48 have no blocks of 32. */
 TEST(numbers_of_qwen)
 {
@@ -654,7 +777,7 @@ TEST(what_cannot_be_exported_is_refused)
 {
     char *folder = qwen_folder(NULL), *other = llama_folder(), *bare = tiny_folder();
     tinkc_error err = { 0 };
-    refused(folder, NULL, "q4_1", 0, TINKC_E_ARGUMENT, "\"q4_1\" is none of f16, bf16, q8_0, q4_0, f32");
+    refused(folder, NULL, "q4_1", 0, TINKC_E_ARGUMENT, "\"q4_1\" is none of base, f16, bf16, q8_0, q4_0, f32");
     refused(folder, NULL, NULL, 2, TINKC_E_CANCELLED, "stopped");
     refused(bare, NULL, NULL, 0, TINKC_E_MODEL, "config.json");
     tke_model *m = tke_model_open(other, &err);
