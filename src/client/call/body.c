@@ -44,6 +44,7 @@ enum { AHEAD = 4 << 20 };
 /* Has the system fetch what comes next, so that reading it does not wait for the disk. */
 static void look_ahead(const tkc_upload *u, uint64_t at, uint64_t end)
 {
+    /* Once per AHEAD bytes, not at each read: it is a call of the system. */
     if (at == 0 || at / AHEAD != end / AHEAD)
         tkc_read_ahead(u->fd, (int64_t)((end / AHEAD + 1) * AHEAD), AHEAD);
 }

@@ -106,6 +106,7 @@ static bool keep(tkc_pull *p, const void *data, size_t len)
         if (!tkc_chunks_add(&p->shared.bytes, data, len, &err))
             wanted = false;
         tkc_error_copy(&p->shared.err, &err);
+        /* A reader that gathers wants many; one that is notified has no such number. */
         if (p->shared.bytes.len >= p->shared.want || !wanted || p->shared.notify)
             tell_reader(p);
     }
@@ -126,6 +127,7 @@ static size_t pull_room(void *user)
     pthread_mutex_lock(&p->shared.lock);
     size_t held = p->shared.bytes.len;
     size_t room = held < BUFFER_BYTES ? BUFFER_BYTES - held : 0;
+    /* The transport now stops until it is resumed: whoever empties the buffer must know. */
     p->shared.held = room == 0;
     pthread_mutex_unlock(&p->shared.lock);
     return room;
@@ -186,6 +188,7 @@ static void pull_begin(tinkc_future *f)
 static void pull_stop(tinkc_future *f, const tinkc_error *why)
 {
     tkc_pull *p = pull_of(f);
+    /* First: when this has returned the sink writes no more. */
     tkc_call_free(p->call);
     p->call = NULL;
     end_pull(p, why);
@@ -281,6 +284,7 @@ static void let_transport_go_on(tkc_pull *p)
         return;
     p->shared.held = false;
     p->shared.resume_posted = true;
+    /* The task uses the pull, which may be freed before it runs. */
     tkc_future_keep(&p->f);
     tkc_loop_post(p->f.client->loop, &p->resume_task);
 }
@@ -313,6 +317,8 @@ size_t tkc_pull_next(tkc_pull *p, const void **bytes, tinkc_error *err)
     p->shared.reads = true;
     (void)wait_for(p, has_news, TINKC_FOREVER, err);
     p->shared.flows = p->shared.bytes.len >= MANY_BYTES / 4;
+    /* What is lent still counts as held, so has_news stays true and `take` is not called before
+     * the reader is back. */
     size_t n = p->shared.lent = tkc_chunks_peek(&p->shared.bytes, bytes);
     if (!n)
         tkc_error_copy(err, &p->shared.err);
@@ -495,6 +501,7 @@ bool tinkc_stream_on_ready(tinkc_stream *s, tinkc_queue *queue, tinkc_stream_fn 
         return tkc_fail(err, TINKC_E_ARGUMENT, "%s is NULL", s ? "queue" : "stream");
     if (!tkc_client_check(s->client, err))
         return false;
+    /* First: no line_up runs after this, and the fields are this thread's. */
     tkc_pull_notify(s->pull, NULL, NULL);
     if (s->queue) {
         tkc_queue_remove(s->queue, &s->item);
@@ -509,6 +516,7 @@ bool tinkc_stream_on_ready(tinkc_stream *s, tinkc_queue *queue, tinkc_stream_fn 
     s->user = user;
     s->item.run = run_ready;
     tkc_pull_notify(s->pull, line_up, s);
+    /* What is here already is not announced again. */
     if (tkc_pull_ready(s->pull))
         line_up(s);
     return true;

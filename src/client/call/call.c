@@ -120,6 +120,8 @@ static void on_header(tinkc_reply *pub, const char *name, const char *value)
             r->n_headers += 2;
         grown[r->n_headers] = NULL;
     }
+    /* Not reported from here: the transport is in the middle of an answer. It becomes the
+     * outcome. */
     if (tkc_failed(&err))
         r->no_memory = true;
 }
@@ -131,7 +133,10 @@ static bool is_success(int32_t status)
 
 static bool to_sink(reply *r, const void *data, size_t len)
 {
+    /* Held while the sink runs: quiesce waits for it, so a sink's owner may end once
+     * tkc_call_free has returned. */
     pthread_mutex_lock(&r->lock);
+    /* Even if the reader refuses: a further attempt would give it the same bytes again. */
     r->sunk = true;
     bool more = !r->detached && r->sink(r->sink_user, data, len);
     pthread_mutex_unlock(&r->lock);
@@ -161,6 +166,7 @@ static bool on_write(tinkc_reply *pub, const void *data, size_t len)
         return head_to_sink(r);
     if (r->sink && is_success(r->status))
         return to_sink(r, data, len);
+    /* Before the bytes are kept: the limit bounds memory, not only what is accepted. */
     if (r->max_bytes > 0 && (uint64_t)r->bytes.len + len > (uint64_t)r->max_bytes) {
         r->too_large = true;
         return false;
@@ -185,6 +191,7 @@ static size_t on_room(tinkc_reply *pub)
 static void on_end(tinkc_reply *pub)
 {
     reply *r = TKC_OWNER(pub, reply, pub);
+    /* The transport's last use of the reply: from here on it is the I/O thread's. */
     tkc_loop_post(r->client->loop, &r->task);
 }
 
@@ -216,9 +223,11 @@ void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body, bool l
         (void)snprintf(line, sizeof line, "%s %d%s%s", local ? "refused with status" : "HTTP",
                        (int)status, detail[0] ? ": " : "", detail);
     tkc_blank_controls(line);
+    /* Services and proxies quote what they were sent: a key must not reach a log with it. */
     tkc_redact(line, strlen(line));
     tkc_fail(err, tkc_code_of_status(status), "%s", line);
     err->http_status = status;
+    /* The table of codes cannot tell: a 302 is nobody's mistake, a 405 or 413 is the caller's. */
     if (err->code == TINKC_E_HTTP && status >= 400)
         err->flags |= TINKC_USER_ERROR;
     tkc_arena_free(&arena);
@@ -253,6 +262,7 @@ int64_t tkc_call_elapsed_ms(const tkc_call *call)
 static int64_t asked_delay(const inner *c)
 {
     const reply *r = c->reply;
+    /* After a failure of the transport there is no answer that could ask for a pause. */
     if (!r || r->code)
         return 0;
     return tkc_retry_after_ms(header_of(r, "retry-after-ms"), header_of(r, "retry-after"),
@@ -311,6 +321,9 @@ static bool build_headers(inner *c, reply *r, const char *token, tinkc_error *er
     char *read_timeout = tkc_arena_cstr(&r->arena, number, err);
     if (tkc_failed(err))
         return false;
+    /* Order is precedence: the client's headers, the SDK's, the credential, the call's own. A
+     * credential replaces an X-API-Key among the client's headers; only a call may replace the
+     * credential. */
     if (!spec->anonymous)
         for (size_t i = 0; client->headers && client->headers[i]; i += 2)
             put_header(&list, client->headers[i], client->headers[i + 1]);
@@ -322,11 +335,13 @@ static bool build_headers(inner *c, reply *r, const char *token, tinkc_error *er
             put_header(&list, "X-Idempotency-Key", c->key);
     }
     if (!spec->anonymous) {
+        /* Counts within the round, as in the Python SDK: each round of the window begins at 0. */
         put_header(&list, "x-stainless-retry-count", retry_count);
         if (silence != TINKC_FOREVER)
             put_header(&list, "x-stainless-read-timeout", read_timeout);
     }
     if (token && token[0]) {
+        /* A copy: the token may be renewed while the attempt is out. */
         const char *copy = tkc_arena_cstr(&r->arena, token, err);
         if (!copy)
             return false;
@@ -423,6 +438,7 @@ static void run_finish(tkc_task *task)
     assert(c->started && !c->finished && !c->under_way && !c->timer.armed);
     c->finished = true;
     unlist_call(c);
+    /* A GET that ran twice has changed nothing: no warning. */
     if (c->call.err.code && c->call.may_have_run && strcmp(c->spec.method, "GET") != 0)
         c->call.err.flags |= TINKC_MAY_HAVE_RUN;
     c->call.done(&c->call);
@@ -507,14 +523,18 @@ static bool is_final(const inner *c)
 static bool attempt_retries(const inner *c)
 {
     const reply *r = c->reply;
+    /* Of the transport's failures only these two may be different next time. */
     if (r->code)
         return r->code == TINKC_E_CONNECTION || r->code == TINKC_E_NET_TIMEOUT;
+    /* The service's word goes before our table, in both directions. */
     int said = tkc_should_retry(header_of(r, "x-should-retry"));
     return said >= 0 ? said == 1 : status_retries(r->status);
 }
 
 static int64_t attempt_delay(const inner *c)
 {
+    /* Exactly as asked, without jitter: only our own pauses are spread, and they never become
+     * longer. */
     int64_t asked = asked_delay(c);
     if (asked > 0)
         return asked;
@@ -526,6 +546,7 @@ static int64_t attempt_delay(const inner *c)
 /* Layer window: is it worth another round? */
 static bool window_retries(const tinkc_error *err)
 {
+    /* x-should-retry does not count here: it speaks of one exchange, not of the operation. */
     if (err->code == TINKC_E_CONNECTION || err->code == TINKC_E_NET_TIMEOUT)
         return true;
     int32_t s = err->http_status;
@@ -556,6 +577,8 @@ static void window_outcome(inner *c)
     bool pause = err->http_status == 402 && c->spec.window &&
                  tkc_billing_pauses(client, 402, tkc_str(err->message), c->call.f);
     c->call.paused = pause;
+    /* The sample waits itself, until a time that all samples of this address and key share
+     * (sample_op.c): a pause of its own in here would come on top. */
     if (c->spec.backpressure && (err->http_status == 429 || pause)) {
         finish(c);
         return;
@@ -566,6 +589,8 @@ static void window_outcome(inner *c)
     }
     int64_t left = window_left(c);
     bool may = c->spec.window && !client->no_retries;
+    /* Neither a round nor cut by the window, but the window's clock runs on, as in the Python
+     * SDK. */
     if (may && pause) {
         c->attempt = 0;
         sleep_then_retry(c, BILLING_SLEEP_MS, INT64_MAX);
@@ -580,6 +605,7 @@ static void window_outcome(inner *c)
     }
     int64_t wait = c->round < 5 ? (int64_t)1000 << c->round : WINDOW_CAP_MS;
     int64_t asked = asked_delay(c);
+    /* The Python SDK ignores Retry-After here; who comes earlier than asked is refused again. */
     wait = asked > wait ? asked : wait;
     c->round++;
     c->attempt = 0;
@@ -595,6 +621,9 @@ static void apply_pool_rule(inner *c)
         *left += *left < BARE_400_BUDGET;
         return;
     }
+    /* By the body's length: a chunked answer has no Content-Length and may well have a body. The
+     * budget ends it, because a service that answers every request like this does mean the
+     * request. */
     if (c->call.status != 400 || c->call.body.len != 0 || *left == 0)
         return;
     --*left;
@@ -630,6 +659,8 @@ static void read_outcome(inner *c, reply *r)
     bool whole = !r->code && tkc_buf_terminate(&r->bytes, &terminated);
     call->body = whole ? (tinkc_bytes){ (const unsigned char *)r->bytes.data, r->bytes.len }
                        : (tinkc_bytes){ 0 };
+    /* Our own reasons first: after a refused write the transport only says that the exchange
+     * ended. */
     if (r->no_memory || tkc_failed(&terminated))
         tkc_fail_memory(&call->err);
     else if (r->body_err.code)
@@ -645,6 +676,8 @@ static void read_outcome(inner *c, reply *r)
     else if (!call->body.len && r->status == 200 && is_poll(c))
         /* A poll's answer always has a body: a server that stops may end one after its head. */
         tkc_fail(&call->err, TINKC_E_CONNECTION, "the connection ended before the answer's body");
+    /* Any other status says that the request was refused; these leave open whether it was
+     * executed. */
     if (r->code || r->status == 408 || r->status >= 500 || r->too_large || r->no_memory)
         call->may_have_run = true;
     if (call->err.code) {
@@ -702,6 +735,7 @@ static void attempt_ended(inner *c)
         finish(c);
         return;
     }
+    /* Another attempt would meet the same. */
     bool special = r->too_large || r->no_memory || r->body_err.code;
     int32_t retries =
         c->spec.retries == TKC_RETRIES_DEFAULT ? client->max_retries : c->spec.retries;
@@ -714,6 +748,7 @@ static void attempt_ended(inner *c)
         sleep_then_retry(c, wait, left);
         return;
     }
+    /* After the attempts: what the rule makes of a 400 only the window may repeat. */
     apply_pool_rule(c);
     if (special)
         finish(c);
@@ -741,6 +776,7 @@ static void send_attempt(inner *c, const char *token)
     tinkc_client *client = c->client;
     tinkc_error err = { 0 };
     assert(c->started && !c->under_way && !c->finished); /* one attempt at a time */
+    /* Not earlier: delays and owners read the headers and the body of the last answer. */
     reply_free(c->reply);
     c->reply = new_reply(c, token, &err);
     if (!c->reply) {
@@ -751,6 +787,8 @@ static void send_attempt(inner *c, const char *token)
     c->call.attempts = ++c->attempts;
     c->under_way = true;
     c->reply->begun_ms = tkc_now_ms(client->clock);
+    /* Counted before it is sent: it may end on another thread at once, and the client stays
+     * until then. */
     atomic_fetch_add(&client->replies, 1);
     client->transport->send(client->transport->self, &c->reply->request, &c->reply->pub);
 }
@@ -772,6 +810,7 @@ static void begin_attempt(inner *c)
         return;
     }
     c->token.ready = token_ready;
+    /* These two come before there is a token: they carry the key itself. */
     c->token.raw = c->spec.pool == TINKC_POOL_CONFIG || c->spec.pool == TINKC_POOL_AUTH;
     if (tkc_auth_token(c->client, &c->token, &token))
         send_attempt(c, token);
@@ -785,6 +824,8 @@ static void timer_fired(tkc_timer *timer)
 static void client_ready(tkc_ready_wait *wait, const tinkc_error *err)
 {
     inner *c = TKC_OWNER(wait, inner, ready);
+    /* The window begins when the client is ready: the requests of the start-up have windows of
+     * their own. */
     c->begun_ms = tkc_now_ms(c->client->clock);
     if (err)
         finish_with(c, err);
@@ -841,6 +882,8 @@ static bool fill_call(inner *c, const tkc_call_spec *spec, tinkc_error *err)
         tkc_buf_init(spec->body, client->a, spec->body->max);
         tkc_body_close(c->body, err);
     }
+    /* One key for the whole operation, not one for each round as in the Python SDK: whichever
+     * layer repeats a request, the service can recognise it. */
     char uuid[TKC_UUID_TEXT];
     tkc_uuid4(client->clock, uuid);
     (void)snprintf(c->key, sizeof c->key, "stainless-c-retry-%s", uuid);
@@ -931,6 +974,7 @@ static void quiesce(inner *c)
     c->reply = NULL;
     c->under_way = false;
     r->inner = NULL;
+    /* After this no sink runs any more, so its owner may end. */
     pthread_mutex_lock(&r->lock);
     r->detached = true;
     pthread_mutex_unlock(&r->lock);
@@ -1007,6 +1051,7 @@ void tkc_calls_abort_all(tinkc_client *client)
 {
     tinkc_error closed = { 0 };
     tkc_fail(&closed, TINKC_E_CLOSED, "the client was closed");
+    /* `done` comes later, by tasks: the list does not change under this loop. */
     for (inner *c = client->io.calls; c; c = c->next) {
         quiesce(c);
         finish_with(c, &closed);
@@ -1110,6 +1155,8 @@ static void rest_done(tkc_call *call)
     tkc_op_stage(&op->f, TINKC_STAGE_FETCHING);
     op->offload.work = rest_decode;
     op->offload.after = rest_decoded;
+    /* Reading a large answer here would hold up heartbeats and polls; for a small one the way to
+     * a helper costs more than the reading. */
     if (call->body.len >= OFFLOAD_BYTES) {
         tkc_offload_start(op->f.client, &op->offload);
     } else {

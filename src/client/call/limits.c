@@ -20,6 +20,7 @@ void tkc_budget_init(tkc_budget *budget, pthread_mutex_t *lock, int64_t limit, b
 /* Bytes pass while nobody has overdrawn; counts only while there is one left. */
 static bool may_take(const tkc_budget *budget)
 {
+    /* So a request above the whole limit passes alone instead of waiting for ever. */
     return budget->counts ? budget->balance > 0 : budget->balance >= 0;
 }
 
@@ -49,6 +50,7 @@ static void grant(tkc_budget *budget)
         budget->balance -= claim->amount;
         claim->held = true;
         claim->posted = true;
+        /* The claim is a part of its operation, which must be there when the task runs. */
         tkc_future_keep(claim->f);
         tkc_loop_post(claim->loop, &claim->task);
     }
@@ -57,6 +59,7 @@ static void grant(tkc_budget *budget)
 void tkc_budget_set_limit(tkc_budget *budget, int64_t limit)
 {
     pthread_mutex_lock(budget->lock);
+    /* The difference: what is out counts against the new limit, too. */
     budget->balance += limit - budget->limit;
     budget->limit = limit;
     grant(budget);
@@ -84,6 +87,7 @@ bool tkc_claim_take(tkc_claim *claim, tkc_budget *budget, tkc_loop *loop, int64_
     claim->amount = amount;
     claim->task.run = run_granted;
     pthread_mutex_lock(budget->lock);
+    /* Nobody overtakes: past a stream of small requests a large one would never get its turn. */
     bool now = !budget->first && may_take(budget);
     if (now) {
         budget->balance -= amount;
@@ -137,6 +141,7 @@ enum { SAMPLE_COUNT = 400, THROTTLED_COUNT = 10 };
 
 static tkc_shared_limits *new_record(const uint64_t key[2], tinkc_error *err)
 {
+    /* With malloc: a record outlives the client that made it, and so that client's allocator. */
     tkc_shared_limits *r = tkc_zalloc(NULL, sizeof *r, err);
     if (!r)
         return NULL;

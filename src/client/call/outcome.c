@@ -194,11 +194,14 @@ bool tkc_hash_unordered(const double *values, size_t n, int64_t *out, tkc_arena 
     if (!sorted)
         return false;
     for (size_t i = 0; i < n; i++) {
+        /* Python raises here. A metric's value must not fail a step that the service has done:
+         * it is left out. */
         if (!isfinite(values[i]) || fabs(values[i]) >= 9.2e18)
             return false;
         sorted[i] = (int64_t)values[i];
     }
     qsort(sorted, n, sizeof *sorted, compare_i64);
+    /* CPython's tuple hash, bit for bit: users compare this fingerprint with the Python SDK's. */
     uint64_t a = UINT64_C(2870177450012600261);
     for (size_t i = 0; i < n; i++) {
         a += integer_hash(sorted[i]) * UINT64_C(14029467366897019727);
@@ -220,6 +223,7 @@ static double weighted_mean(const double *v, const double *w, size_t n)
         weight += w[i];
         plain += v[i];
     }
+    /* Python divides by zero when no part has outputs. */
     return weight > 0 ? sum / weight : plain / (double)n;
 }
 
@@ -310,6 +314,7 @@ static bool combine_key(tinkc_fwdbwd *out, const char *key, const tinkc_fwdbwd *
         v[i] = parts[i]->metrics.values[at];
     }
     reduction r = { key, v, w, n, arena, &out->metrics, err };
+    /* One part needs no reduction. Python fails the whole pass for such a name. */
     if (!split_key(key, &how)) {
         if (n == 1)
             return tkc_metrics_put(&out->metrics, key, v[0], arena, err);

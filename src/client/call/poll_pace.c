@@ -24,6 +24,7 @@ void tkc_poll_begins(tkc_poll_pace *pace, tinkc_client *client)
 int64_t tkc_poll_soon_ms(tkc_poll_pace *pace, tinkc_client *client)
 {
     int64_t took = tkc_now_ms(client->clock) - pace->begun_ms;
+    /* The service held the poll: asking again at once is no busy loop. */
     if (took >= SPACING_MAX_MS) {
         pace->spacing_ms = 0;
         return 0;
@@ -47,6 +48,8 @@ static int64_t retry_after_ms_of(tinkc_client *client, const tkc_call *call)
 static int64_t backoff_ms(tkc_poll_pace *pace, tinkc_client *client, const tkc_call *call)
 {
     int64_t ms = pace->failures < 5 ? (int64_t)1000 << pace->failures : BACKOFF_CAP_MS;
+    /* Failures are counted even when the service says when: without the header the back-off
+     * continues. */
     int64_t asked = retry_after_ms_of(client, call);
     pace->failures++;
     return asked > 0 ? asked : ms;
@@ -85,6 +88,7 @@ bool tkc_poll_is_lost(const tkc_call *call)
 int64_t tkc_poll_retry_ms(tkc_poll_pace *pace, tinkc_client *client, const tkc_call *call,
                           tinkc_future *f)
 {
+    /* What the pool's rule has made of a bare 400 (call.c) counts as no connection. */
     int32_t status = call->err.code == TINKC_E_CONNECTION ? 0 : call->status;
     if (tkc_poll_is_lost(call))
         return TKC_POLL_NO_MORE;
@@ -94,6 +98,7 @@ int64_t tkc_poll_retry_ms(tkc_poll_pace *pace, tinkc_client *client, const tkc_c
         return TKC_POLL_NO_MORE;
     if (status == 0 || status == 429)
         return backoff_ms(pace, client, call);
+    /* An answer ends the row of failures; when that of bad requests ends, its owner decides. */
     pace->failures = 0;
     if (status >= 500)
         return server_failed_ms(pace, client, call);

@@ -41,6 +41,7 @@ static void name_request(tkc_promise *p)
 static void fail(tkc_promise *p, const tinkc_error *err)
 {
     p->err = *err;
+    /* It was accepted: whatever ends the polling, the work may be done. */
     p->err.flags |= TINKC_IN_RETRIEVAL | TINKC_MAY_HAVE_RUN;
     name_request(p);
     finish(p);
@@ -127,6 +128,7 @@ static void note_queue_state(tkc_promise *p, const tkc_answer *answer)
     tinkc_client *client = p->client;
     int32_t state = public_state(answer->queue_state.value);
     const char *said = answer->queue_state_reason ? answer->queue_state_reason : "";
+    /* Says nothing. The Python SDK tells its observers nothing either. */
     if (state == TINKC_QUEUE_UNKNOWN && !said[0])
         return;
     tkc_op_queue_state(p->f, state);
@@ -141,6 +143,7 @@ static void note_queue_state(tkc_promise *p, const tkc_answer *answer)
                   state == TINKC_QUEUE_ACTIVE ? "the service works on it"
                                               : "paused by the service: %.80s",
                   reason);
+    /* Only changes are events; the Python SDK calls its observers at every such answer. */
     if (changed) {
         tkc_emit_about(client, p->f, TKC_EP_RETRIEVE_FUTURE,
                        &(tinkc_event){ .kind = TINKC_EVENT_QUEUE,
@@ -153,6 +156,8 @@ static void note_queue_state(tkc_promise *p, const tkc_answer *answer)
     uint64_t held_back;
     if (tkc_log_gate_pass(p->pause_gate, tkc_now_ms(client->clock), PAUSE_LOG_MS, &held_back))
         tkc_client_log(client, TINKC_LOG_WARN,
+                       /* The wording is the Python SDK's, down to the full stop that the first
+                        * one lacks. */
                        p->sampling ? "%s. Reason: %s" : "%s is paused. Reason: %s.",
                        p->pause_prefix, reason);
 }
@@ -177,6 +182,8 @@ static void timed_out_at_service(tkc_promise *p, const tkc_call *call)
     tinkc_error ignored = { 0 };
     p->inner.pace.failures = 0;
     if (read_json(p, body_of(call), &answer, &ignored)) {
+        /* Only now: neither a 5xx nor "try again" shows that the bare 400s are over, as in the
+         * Python SDK. */
         p->inner.pace.bad_requests = 0;
         note_queue_state(p, &answer);
     }
@@ -185,6 +192,8 @@ static void timed_out_at_service(tkc_promise *p, const tkc_call *call)
 
 static void expired(tkc_promise *p, const tkc_call *call)
 {
+    /* The owner decides what follows: a sample is submitted again, a request of a trainer never,
+     * because it may have been executed. */
     tinkc_error err = { 0 };
     tkc_fail(&err, TINKC_E_PROMISE_EXPIRED, "the result is gone: %.300s", call->err.message);
     err.http_status = 410;
@@ -261,6 +270,8 @@ static void on_failure(tkc_promise *p, tkc_call *call)
     p->err = call->err;
     if (call->status != 402)
         report(p, call);
+    /* Unless it is our side that could not keep the answer: then it says nothing about the
+     * result. */
     if (call->status == 410 && !tkc_poll_is_lost(call)) {
         expired(p, call);
         return;
@@ -279,6 +290,8 @@ static void on_failure(tkc_promise *p, tkc_call *call)
 static void failed_by_service(tkc_promise *p, const tkc_answer *answer)
 {
     tinkc_error err = { 0 };
+    /* Whatever the category, it is not repeated: the service has executed it and says that it
+     * failed. */
     tkc_fail(&err, TINKC_E_REQUEST_FAILED, "%.359s", answer->error ? answer->error : "failed");
     if (answer->category.value == TKC_CATEGORY_USER) {
         err.category = TINKC_BY_CALLER;
@@ -289,6 +302,7 @@ static void failed_by_service(tkc_promise *p, const tkc_answer *answer)
     err.http_status = 200;
     p->err = err;
     name_request(p);
+    /* An answer, not a loss in retrieval: without the flags of fail. */
     fetched(p);
 }
 
@@ -300,6 +314,7 @@ static void bytes_granted(tkc_claim *claim)
 /* The result is large: room for it first. */
 static void on_metadata(tkc_promise *p, int64_t size)
 {
+    /* Only once: a service that announces the same result again would never give it. */
     if (p->inner.no_metadata) {
         tinkc_error err = { 0 };
         tkc_fail(&err, TINKC_E_BAD_RESPONSE, "the service withholds a result that was asked for");
@@ -310,6 +325,7 @@ static void on_metadata(tkc_promise *p, int64_t size)
     p->inner.claim.granted = bytes_granted;
     p->inner.claim.f = p->f;
     tkc_op_status(p->f, "waits for room: the result has %lld bytes", (long long)size);
+    /* Held until tkc_promise_end: so long the body lies in memory. */
     if (tkc_claim_take(&p->inner.claim, &p->client->limits->inflight_bytes, p->client->loop, size))
         poll_once(p);
 }
@@ -358,6 +374,7 @@ static void answered(tkc_call *call)
         return;
     }
     p->err = (tinkc_error){ 0 }; /* what earlier polls met is past */
+    /* By what came, not by what was asked for: servers of other versions answer in JSON. */
     if (contains(tkc_call_header(call, "content-type"), "application/x-protobuf")) {
         p->is_protobuf = true;
         p->body = call->body;
@@ -384,6 +401,7 @@ static tkc_call *new_poll(tkc_promise *p, tinkc_error *err)
                               "X-Tinker-Create-Promise-Roundtrip-Time",
                               roundtrip,
                               NULL };
+    /* Sent once, as in the Python SDK: it is about the submit, not about this poll. */
     if (p->inner.iteration > 0)
         headers[6] = NULL;
     tkc_retrieve_future_request request = { .request_id = p->inner.request_id,
@@ -399,6 +417,7 @@ static void poll_once(tkc_promise *p)
     tinkc_error err = { 0 };
     assert(p->inner.running);
     tkc_call_free(p->inner.call);
+    /* They point into the call that has just ended. */
     p->body = p->error_body = (tinkc_bytes){ 0 };
     p->inner.call = NULL;
     if (p->inner.request_id)
@@ -441,6 +460,7 @@ void tkc_promise_start(tkc_promise *p, tinkc_str request_id)
     p->inner.wait.f = p->f;
     if (!p->together || !p->inner.request_id ||
         !tkc_session_wait_start(p->together, &p->inner.wait, p->inner.request_id))
+        /* Not at once: `done` must not come from inside this function. */
         poll_after(p, 0);
 }
 
