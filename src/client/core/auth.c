@@ -113,6 +113,7 @@ static bool pick_provider(const tinkc_client *client, bool enforce_command, int3
 {
     const char *key = client->api_key, *command = client->credential_cmd;
     bool has_key = key && key[0], has_command = command && command[0];
+    /* Even where the service asks for a command: so in the Python SDK. */
     if (has_key && tkc_starts_with(tkc_str(key), "eyJ")) {
         *raw = RAW_KEY;
         return true;
@@ -145,6 +146,7 @@ tkc_auth *tkc_auth_new(tinkc_client *client, bool needed, tinkc_error *err)
     auth->client = client;
     auth->refresh.fire = refresh_fired;
     tinkc_error why = { 0 };
+    /* A transport of the caller's own needs none, but one that is given must be right. */
     if (!pick_provider(client, false, &auth->raw, &why) && (needed || client->api_key)) {
         tkc_error_copy(err, &why);
         tkc_release(client->a, auth, sizeof *auth);
@@ -175,6 +177,7 @@ static bool read_output(tkc_auth *auth, int fd, tkc_buf *out, tinkc_error *err)
         if (tkc_now_ms(clock) > deadline)
             return tkc_fail(err, TINKC_E_CREDENTIAL_CMD, "credential command: took over 30 s");
         struct pollfd p = { .fd = fd, .events = POLLIN };
+        /* Short pieces: in between the end of the client is noticed. */
         if (poll(&p, 1, 100) <= 0)
             continue;
         char piece[4096];
@@ -200,10 +203,13 @@ static bool spawn_shell(const char *command, int out_fd, pid_t *pid, tinkc_error
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&files, out_fd, 1);
+    /* Ignored, as in the Python SDK. */
     posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
     (void)tkc_spawn_close_rest(&files);
     posix_spawnattr_init(&how);
+    /* A group of its own, so that what the shell has started can be ended with it. */
     posix_spawnattr_setpgroup(&how, 0);
+    /* Our threads run with all signals blocked, which a program would inherit. */
     posix_spawnattr_setsigmask(&how, &none);
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
     int bad = posix_spawn(pid, "/bin/sh", &files, &how, argv, tkc_environment());
@@ -274,6 +280,7 @@ static void command_ended(tkc_offload *o)
 {
     tkc_auth *auth = TKC_OWNER(o, tkc_auth, command);
     auth->running = false;
+    /* Taken out first: a waiter may start the next command, which writes here. */
     char *printed = auth->printed;
     auth->printed = NULL;
     tinkc_error err = auth->command_err;
@@ -322,8 +329,10 @@ static bool take_jwt(tkc_auth *auth, const char *jwt, tinkc_error *err)
     tkc_arena_init(&arena, NULL, 1 << 20);
     bool read = tkc_jwt_read(jwt, &arena, &claims, &unread);
     tkc_arena_free(&arena);
+    /* Requests under way have copies of the old one. */
     tkc_release_str(auth->client->a, auth->jwt);
     auth->jwt = copy;
+    /* Used all the same, but as one that is about to end: the next request asks for another. */
     auth->jwt_exp_us = read ? claims.exp_us : TINKC_NO_TIME;
     return true;
 }
@@ -447,6 +456,7 @@ const char *tkc_auth_current_jwt(const tkc_auth *auth)
 void tkc_auth_stop(tkc_auth *auth)
 {
     auth->ended = true;
+    /* The exchange ends with all other calls, the command when its helper sees this. */
     atomic_store(&auth->command_stop, true);
     tkc_loop_disarm(auth->client->loop, &auth->refresh);
 }
@@ -458,6 +468,8 @@ bool tkc_auth_token(tinkc_client *client, tkc_token_wait *wait, const char **tok
     tkc_auth *auth = client->io.auth;
     *token = NULL;
     if (auth->jwt_on && !wait->raw) {
+        /* No layer repeats a 401, so a token that may end under way is renewed before the
+         * request. */
         if (jwt_left_ms(auth) > ON_DEMAND_MS) {
             *token = auth->jwt;
             return true;
@@ -466,6 +478,7 @@ bool tkc_auth_token(tinkc_client *client, tkc_token_wait *wait, const char **tok
         fetch_jwt(auth, false);
         return false;
     }
+    /* For each request, as in the Python SDK; those that come while it runs share its answer. */
     if (auth->raw == RAW_COMMAND) {
         list_add(&auth->raw_waits, wait);
         start_command(auth);

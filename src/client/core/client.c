@@ -118,6 +118,8 @@ static void init_io(tinkc_client *client)
         client->io.bare_400_left[i] = BARE_400_BUDGET;
     client->io.billing_first_ms = client->io.billing_logged_ms = INT64_MIN;
     tkc_arena_init(&client->io.flag_texts, client->a, 0);
+    /* Defaults before anything is asked: a 402 during the start-up needs the limits of its
+     * pause. */
     tkc_message_init(&tkc_config_response_type, &client->io.flags);
     tkc_budget_init(&client->io.fwdbwd_bytes, &client->budget_lock,
                     client->io.flags.fwdbwd_dispatch_bytes_semaphore_size, false);
@@ -138,6 +140,7 @@ static bool use_snapshot(tinkc_client *client, const char *text, tinkc_error *er
         tkc_error_copy(err, &bad);
         return false;
     }
+    /* The upper 53 bits of the key: a reader of JSON keeps no more of a number. */
     if (!tkc_cstr_eq(saved.base_url, client->base_url) ||
         saved.account != client->limits->key[0] >> 11 || !saved.config.len)
         return true;
@@ -230,6 +233,7 @@ static void free_client(void *arg)
     tinkc_client *client = arg;
     assert(!client->io.ops && !client->io.calls && client->shared.running == 0);
     assert(atomic_load(&client->replies) == 0); /* they lend their requests from here */
+    /* First: the helpers may use anything of what follows. */
     tkc_pool_free(client->shared.helpers);
     tkc_telemetry_free(client->telemetry);
     tkc_tokenizers_free(client->tokenizers);
@@ -280,6 +284,7 @@ static void end_io(tinkc_client *client)
     tkc_auth_stop(client->io.auth);
     tkc_calls_abort_all(client);
     pthread_mutex_lock(&client->shared.lock);
+    /* From here on tkc_client_hand_over runs tasks itself: nobody else will. */
     client->shared.close_done = true;
     pthread_cond_broadcast(&client->shared.cond);
     pthread_mutex_unlock(&client->shared.lock);
@@ -295,6 +300,8 @@ static void run_end(tkc_task *task)
 static void post_end(tinkc_client *client)
 {
     pthread_mutex_lock(&client->shared.lock);
+    /* Before the end is posted: what is submitted later is refused, so no start comes behind the
+     * end. */
     client->shared.closed = true;
     bool gone = client->shared.close_done || client->shared.ending;
     client->shared.ending = true;
@@ -330,6 +337,8 @@ void tkc_client_drop(tinkc_client *client)
     post_end(client);
     if (inside)
         return;
+    /* A transport that is slow to hand its answers back must not hold the caller: the thread is
+     * then left alone and frees the client as its last act. */
     if (tkc_loop_join(client->loop, END_PATIENCE_MS))
         free_client(client);
     else
@@ -377,6 +386,7 @@ static bool catch_up(tinkc_client *client)
 
 void tinkc_client_free(tinkc_client *client)
 {
+    /* In a forked child locks may be held by threads that do not exist there. */
     if (!client || tkc_client_forked(client))
         return;
     tkc_departed_add(client);
@@ -526,6 +536,7 @@ typedef struct save_op {
     const tinkc_sampler *sampler; /* NULL = without secrets */
 } save_op;
 
+/* On the I/O thread, to which the settings and the token belong. */
 static void save_start(tinkc_future *f)
 {
     save_op *op = (save_op *)f;
@@ -590,6 +601,7 @@ bool tkc_billing_pauses(tinkc_client *client, int32_t status, tinkc_str detail, 
         return false;
     if (max == TINKC_FOREVER)
         max = INT64_MAX;
+    /* By the last log line, not by the last 402: the Python SDK begins a new incident so, too. */
     if (*logged != INT64_MIN && now - *logged > BILLING_RESET_MS)
         *first = *logged = INT64_MIN;
     if (*first != INT64_MIN && now - *first > max) {

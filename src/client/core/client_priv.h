@@ -2,7 +2,8 @@
  *
  * Constant fields are set by tinkc_client_new before anybody else sees the client. `shared` needs
  * its lock. `io` belongs to the I/O thread alone; get there with tkc_loop_post or from inside an
- * operation (operation.h). Lock order: future.lock, then queue.lock; all others are leaves.
+ * operation (operation.h). Lock order, outermost first: client.shared.lock, future.shared.lock,
+ * queue.lock, the loop's; docs/architecture.md has the others.
  */
 #ifndef TKC_API_CLIENT_PRIV_H
 #define TKC_API_CLIENT_PRIV_H
@@ -83,7 +84,7 @@ struct tinkc_client {
     /* What the transport and the helpers still owe; the client's memory stays until it is in. */
     atomic_int replies;
 
-    /* ---- any thread, lock held; a leaf ---- */
+    /* ---- any thread, lock held: inside it a future's lock and the loop's, nothing else ---- */
     struct {
         pthread_mutex_t lock;
         pthread_cond_t cond;    /* closing has come to its end */

@@ -19,8 +19,8 @@ enum { MAX_EVENTS = 1024 };
 
 struct tinkc_queue {
     tinkc_client *client; /* a reference */
-    tkc_wake wake; /* readable as long as the list has items */
-    tkc_refs refs; /* the handle, futures and clients that send here, a run under way */
+    tkc_wake wake;        /* readable as long as the list has items */
+    tkc_refs refs;        /* the handle, futures and clients that send here, a run under way */
 
     pthread_mutex_t lock; /* a leaf */
     pthread_cond_t cond;
@@ -117,6 +117,8 @@ static void unlink_item(tinkc_queue *queue, tkc_queue_item *item)
 /* Needs the lock. The oldest event if there are too many, unlinked; NULL else. */
 static tkc_queue_item *surplus_event(tinkc_queue *queue)
 {
+    /* A reader who never comes must not fill the memory with events; completions are never
+     * dropped. */
     if (queue->n_events <= MAX_EVENTS)
         return NULL;
     tkc_queue_item *item = queue->first;
@@ -150,6 +152,7 @@ bool tkc_queue_push(tinkc_queue *queue, tkc_queue_item *item)
         pthread_cond_signal(&queue->cond);
     }
     pthread_mutex_unlock(&queue->lock);
+    /* Not under the lock: it may drop the last reference of a future or a client. */
     if (surplus && surplus->drop)
         surplus->drop(surplus);
     return open;
@@ -211,9 +214,12 @@ size_t tinkc_queue_run(tinkc_queue *queue, int64_t timeout_ms, tinkc_error *err)
     if (!tkc_client_check(queue->client, err) || !tkc_client_check_waits(queue->client, err))
         return 0;
     size_t ran = 0;
+    /* A callback may free the queue. */
     tkc_queue_keep(queue);
     pthread_mutex_lock(&queue->lock);
     if (begin_run(queue, err)) {
+        /* No more than there are now: what callbacks line up waits for the next run, so that
+         * this one ends. */
         size_t n = await_items(queue, timeout_ms);
         while (ran < n && queue->first && !queue->freed) {
             tkc_queue_item *item = queue->first;
@@ -335,6 +341,7 @@ static void send_event(tinkc_client *client, tinkc_future *f, tinkc_queue *queue
     e->event.request = put_text(&at, texts[1]);
     e->event.request_id = put_text(&at, texts[2]);
     char *text = (char *)put_text(&at, texts[3]);
+    /* A service's complaint may quote the key that was sent. */
     tkc_redact(text, strlen(text));
     e->event.text = text;
     e->item = (tkc_queue_item){ .run = run_event, .drop = drop_event, .is_event = true };

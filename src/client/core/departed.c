@@ -76,11 +76,15 @@ static void at_exit(void)
     list_lock();
     departed.now.exiting = true;
     while ((client = take_one())) {
+        /* Without the lock: the end of a client waits for its thread, and both take the lock on
+         * their way. */
         pthread_mutex_unlock(&departed.lock);
         tkc_client_end_now(client);
         tkc_client_drop(client);
         pthread_mutex_lock(&departed.lock);
     }
+    /* Not forever: a transport that never ends its replies must not keep the process from
+     * exiting. */
     while (departed.now.ending > 0)
         if (!tkc_cond_wait_until(&departed.none_ends, &departed.lock, deadline))
             break;

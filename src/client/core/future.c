@@ -133,6 +133,7 @@ void tinkc_future_free(tinkc_future *f)
 {
     if (!f || tkc_client_forked(f->client))
         return;
+    /* First: no callback may begin for a handle that is going away. */
     unbind(f);
     tinkc_future_cancel(f);
     tkc_future_drop(f);
@@ -277,6 +278,7 @@ const char *tinkc_future_status(const tinkc_future *cf, tinkc_text *out, tinkc_e
 tinkc_bytes tinkc_future_error_body(const tinkc_future *cf)
 {
     tinkc_future *f = to_look_at(cf);
+    /* Constant by now, so no lock is needed. */
     if (!f || !tkc_op_is_done(f))
         return (tinkc_bytes){ 0 };
     return f->error_body;
@@ -326,6 +328,8 @@ struct tkc_any_node {
 /* Called at completion. Needs f->shared.lock. */
 void tkc_future_fire_any(tinkc_future *f)
 {
+    /* The nodes stay valid after the signal: to leave, a woken thread needs the lock that is
+     * held here. */
     for (tkc_any_node *node = f->shared.any; node; node = node->next) {
         pthread_mutex_lock(&node->wait->lock);
         node->wait->fired = true;

@@ -159,6 +159,7 @@ tinkc_future *tkc_op_new(tinkc_client *client, const tkc_op_class *class, tinkc_
 bool tkc_op_try_submit(tinkc_future *f)
 {
     tinkc_client *client = f->client;
+    /* Held until the start is posted: a close that comes next is posted behind it. */
     pthread_mutex_lock(&client->shared.lock);
     bool closed = client->shared.closed;
     if (!closed) {
@@ -220,10 +221,13 @@ void tkc_op_complete(tinkc_future *f, const tinkc_error *err)
     if (watcher)
         tkc_loop_post(f->client->loop, watcher);
     pthread_mutex_unlock(&f->shared.lock);
+    /* It never was the I/O thread's: there is nothing to undo. */
     if (!submitted)
         return;
     tinkc_client *client = f->client;
     assert(tkc_loop_is_current(client->loop));
+    /* After the completion: the Python SDK reports first, and a caller waits up to 30 s for his
+     * error. */
     if (err && err->code)
         tkc_telemetry_failure(client, f->class->operation, err, f->error_body);
     tkc_loop_disarm(client->loop, &f->io.limit_timer);
@@ -405,6 +409,7 @@ void tkc_op_error_body(tinkc_future *f, tinkc_bytes body)
 {
     tinkc_error ignored = { 0 };
     size_t len = body.len < ERROR_BODY_MAX ? body.len : ERROR_BODY_MAX;
+    /* Once complete, others read it without the lock. */
     if (!f || len == 0 || tkc_op_is_done(f))
         return;
     const char *copy = tkc_arena_str(&f->arena, tkc_strn((const char *)body.data, len), &ignored);
@@ -438,6 +443,7 @@ bool tinkc_future_on_done(tinkc_future *f, tinkc_queue *queue, tinkc_done_fn *fn
             push_done(f);
     }
     pthread_mutex_unlock(&f->shared.lock);
+    /* The item on the queue had this reference. */
     if (removed)
         tkc_future_drop(f);
     if (old)

@@ -7,8 +7,7 @@
  *
  *     struct ping { tinkc_future f; tkc_call *call; };
  *     static void ping_start(tinkc_future *f);                        // begin: on the I/O thread
- *     static void ping_stop(tinkc_future *f, const tinkc_error *why)  // cancelled, closed, too
- * late
+ *     static void ping_stop(tinkc_future *f, const tinkc_error *why)  // cancelled, closed
  *     {
  *         tkc_call_free(((struct ping *)f)->call);
  *         tkc_op_finish(f, why);

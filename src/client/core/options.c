@@ -60,6 +60,8 @@ static const char *const *tags_from_env(tinkc_client *client, tinkc_error *err)
     if (!value)
         return NULL;
     tinkc_str rest = tkc_str(value), part;
+    /* The Python SDK neither trims tags nor drops empty ones: an empty variable would be one
+     * tag. */
     size_t n = 0;
     const char **tags = tkc_arena_array(&client->texts, rest.len + 2, sizeof *tags, err);
     while (tags && tkc_str_cut(&rest, ',', &part)) {
@@ -80,8 +82,10 @@ static const char *const *tags_from_env(tinkc_client *client, tinkc_error *err)
 static bool telemetry_from_env(bool own_transport)
 {
     const char *value = getenv("TINKER_TELEMETRY");
+    /* On, as in the Python SDK; off where the requests go to a transport of the caller's own. */
     if (!value)
         return !own_transport;
+    /* The words that Python takes for yes; the empty text is no. */
     tinkc_str s = tkc_str(value);
     return tkc_str_is_nocase(s, "1") || tkc_str_is_nocase(s, "true") ||
            tkc_str_is_nocase(s, "yes") || tkc_str_is_nocase(s, "on");
@@ -232,8 +236,10 @@ static bool make_headers(tinkc_client *client, const tinkc_client_options *o, ti
     struct utsname host;
     if (uname(&host) != 0)
         memcpy(host.machine, "unknown", 8);
+    /* In the order of precedence: what comes later replaces a header of the same name. */
     put(pairs, &n, "User-Agent",
         tkc_arena_cstr(arena, o->user_agent ? o->user_agent : "tinkc/" TINKC_VERSION, err));
+    /* The Python SDK whose protocol is spoken: services switch features by this number. */
     put(pairs, &n, "X-Stainless-Package-Version", TINKC_TINKER_VERSION);
     put(pairs, &n, "X-Stainless-OS", "Linux");
     const char *arch = tkc_arch_name(host.machine, arena, err);
@@ -308,8 +314,10 @@ bool tkc_options_apply(tinkc_client *client, const tinkc_client_options *o, tink
     client->log = make_log(o);
     client->telemetry_on = o->telemetry ? o->telemetry == TINKC_TELEMETRY_ON
                                         : telemetry_from_env(o->transport != NULL);
+    /* Nobody reads reports in an engine of this very process. */
     if (o->transport && (o->transport->flags & TINKC_TRANSPORT_LOCAL))
         client->telemetry_on = false;
+    /* The Python SDK's numbers: 5 s, 60 s, 300 s, 10 attempts. */
     client->connect_timeout_ms = tkc_number_or(o->connect_timeout_ms, 5000);
     client->idle_timeout_ms = tkc_number_or(o->idle_timeout_ms, 60000);
     client->retry_window_ms = tkc_number_or(o->retry_window_ms, 300000);
@@ -378,6 +386,7 @@ bool tkc_saved_read(const char *text, const char *argument, tkc_arena *arena, tk
             else if (tkc_str_is(key, "headers"))
                 out->headers = string_list(&j);
             else
+                /* A newer version may have written more. */
                 tkc_json_skip(&j);
         }
     tkc_json_close(&j);

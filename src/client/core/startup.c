@@ -80,6 +80,7 @@ static void tell_ready(tkc_boot *boot)
 
 static void tell_failed(tkc_boot *boot, const tinkc_error *err)
 {
+    /* Only those who wait now: who comes in between belongs to the next try. */
     size_t n = 0;
     for (tkc_ready_wait *wait = boot->first; wait; wait = wait->next)
         n++;
@@ -164,6 +165,8 @@ static tinkc_str body_text(const tkc_call *call)
     return tkc_strn((const char *)call->body.data, call->body.len);
 }
 
+/* With 0 a batch would be cut into empty chunks without end, and no sample would ever get a
+ * slot. */
 static bool positive(int64_t value, const char *name, tinkc_error *err)
 {
     return value > 0 ||
@@ -182,8 +185,10 @@ static void take_config(tkc_boot *boot, tinkc_str json, tinkc_error *err)
         !positive(flags.fwdbwd_max_chunk_len, "fwdbwd_max_chunk_len", err) ||
         !positive(flags.sample_max_concurrent_requests, "sample_max_concurrent_requests", err))
         return;
+    /* As a whole: an answer that is refused must not leave half of itself behind. */
     client->io.flags = flags;
     tkc_budget_set_limit(&client->io.fwdbwd_bytes, flags.fwdbwd_dispatch_bytes_semaphore_size);
+    /* Of all clients that share this record: the newest settings hold. */
     tkc_budget_set_limit(&client->limits->sample_bytes, flags.sample_dispatch_bytes_semaphore_size);
     tkc_budget_set_limit(&client->limits->inflight_bytes,
                          flags.inflight_response_bytes_semaphore_size);
@@ -252,6 +257,7 @@ static bool take_dynamic(tinkc_client *client, const tkc_call *call, tinkc_error
 
 static void dynamic_answered(tkc_boot *boot, const tkc_call *call, tinkc_error *err)
 {
+    /* An older service, as the Python SDK sees it; any other failure is one of the start-up. */
     if (call->status == 404) {
         tkc_client_log(boot->client, TINKC_LOG_DEBUG, "no dynamic settings here: defaults hold");
         boot->client->io.refresh_interval_s = REFRESH_DEFAULT_S;
@@ -295,9 +301,11 @@ static void session_answered(tkc_boot *boot, const tkc_call *call, tinkc_error *
                            &arena, &answer, err))
         id = tkc_arena_cstr(&client->io.flag_texts, answer.session_id, err);
     if (id) {
+        /* None of them fails the start-up, not even the error: so in the Python SDK. */
         say(client, TINKC_LOG_INFO, answer.info_message);
         say(client, TINKC_LOG_WARN, answer.warning_message);
         say(client, TINKC_LOG_ERROR, answer.error_message);
+        /* tinkc_client_session_id reads it on other threads. */
         pthread_mutex_lock(&client->shared.lock);
         client->shared.session_id = id;
         pthread_mutex_unlock(&client->shared.lock);
@@ -382,6 +390,7 @@ static void beat_fired(tkc_timer *timer)
     tkc_call_spec spec = tkc_call_to(TKC_EP_HEARTBEAT);
     boot->beat = tkc_call_with(client, &spec, &tkc_heartbeat_request_type, &request, &err);
     if (!boot->beat) {
+        /* No memory now; the session lives on for a while without this one. */
         tkc_loop_arm(client->loop, &boot->beat_timer, HEARTBEAT_MS);
         return;
     }
@@ -396,6 +405,7 @@ static void arm_refresh(tkc_boot *boot)
 {
     int64_t s = boot->client->io.refresh_interval_s;
     s = s > REFRESH_FLOOR_S ? s : REFRESH_FLOOR_S;
+    /* The number is the service's: multiplied below it must not overflow. */
     s = s < REFRESH_MOST_S ? s : REFRESH_MOST_S;
     if (!boot->ended)
         tkc_loop_arm(boot->client->loop, &boot->refresh_timer, s * 1000);
@@ -435,6 +445,7 @@ static void begin_session(tkc_boot *boot)
 {
     tinkc_client *client = boot->client;
     boot->level = TKC_NEED_SESSION;
+    /* Counts as a success, so the first warning comes two minutes after the session. */
     boot->beat_ok_ms = tkc_now_ms(client->clock);
     tkc_loop_arm(client->loop, &boot->beat_timer, HEARTBEAT_MS);
     arm_refresh(boot);
@@ -451,6 +462,9 @@ static void advance(tkc_boot *boot)
         tell_ready(boot);
         if (!boot->first || boot->busy)
             return;
+        /* Plain calls stop after the token, so that they make no session. An imported sampler's
+         * session was made by another process and is only kept alive. An interval of 0 means
+         * settings not fetched yet. */
         if (!boot->has_config) {
             start_config(boot);
         } else if (boot->level < TKC_NEED_CONFIG) {
@@ -493,6 +507,7 @@ void tkc_boot_stop(tkc_boot *boot)
     tkc_call_free(boot->step);
     tinkc_error closed = { 0 };
     tkc_fail(&closed, TINKC_E_CLOSED, "the client was closed");
+    /* Those, too, who come in between. */
     while (boot->first)
         tell_failed(boot, &closed);
 }

@@ -19,6 +19,8 @@
 #include "base/str.h"
 #include "wire/messages.h"
 
+/* The Python SDK's numbers, but for the limits in bytes and the attempts: it repeats a batch for
+ * ever. */
 enum {
     BATCH = 100,
     QUEUE_MAX = 10000,
@@ -125,6 +127,7 @@ static bool enqueue(tkc_telemetry *t, tkc_telemetry_event *event, bool flush)
     pthread_mutex_lock(&t->shared.lock);
     event->event_session_index = t->shared.index++;
     pthread_mutex_unlock(&t->shared.lock);
+    /* Encoded without the lock: others queue meanwhile. */
     node *n = new_node(client, event);
     pthread_mutex_lock(&t->shared.lock);
     bool room = n && !t->shared.ended && t->shared.n < QUEUE_MAX &&
@@ -567,6 +570,7 @@ void tkc_telemetry_abort(tinkc_client *client)
     tkc_telemetry *t = client->telemetry;
     if (!t)
         return;
+    /* From now on nobody posts flush_task: the loop may be about to stop. */
     pthread_mutex_lock(&t->shared.lock);
     t->shared.ended = true;
     pthread_mutex_unlock(&t->shared.lock);

@@ -20,6 +20,7 @@ typedef struct pin {
     const char *id, *repo, *revision;
 } pin;
 
+/* Fixed revisions: what these repositories change must not change tokens. */
 static const pin pins[] = {
     { "moonshotai/Kimi-K2-Thinking", "moonshotai/Kimi-K2-Thinking",
       "612681931a8c906ddb349f8ad0f582cb552189cd" },
@@ -30,6 +31,7 @@ static const pin pins[] = {
     { "moonshotai/Kimi-K3", "moonshotai/Kimi-K3", "f831ab66814297da540d832a5235f8e904f29d06" },
 };
 
+/* The model's own repository cannot be read without an account that has been granted access. */
 #define LLAMA_3 "thinkingmachineslabinc/meta-llama-3-instruct-tokenizer"
 
 static tinkc_str before_colon(const char *text)
@@ -388,9 +390,11 @@ static void after_worker(tkc_task *task)
 {
     job *j = TKC_OWNER(task, job, after);
     tinkc_client *client = j->client;
+    /* Posting this was its last act: the wait is short. */
     pthread_join(j->thread, NULL);
     unlink_job(j);
     if (j->tokenizer)
+        /* A failure is not remembered: the next call asks again. */
         remember(client->tokenizers, j->key, j->tokenizer);
     while (j->waiters) {
         fetch_op *op = j->waiters;
@@ -424,6 +428,7 @@ static tinkc_hub *server_as_hub(const tkc_tokenizers *all, fetch_op *op)
         return NULL;
     h->token = client->api_key ? tkc_arena_cstr(&h->texts, client->api_key, &ignored) : NULL;
     h->offline = false;
+    /* The hub is asked next: no time is lost on repetitions here. */
     h->no_retries = true;
     return h;
 }
