@@ -122,6 +122,41 @@ TEST(bf16_products_are_near)
     each_isa(bf16_near_for_isa);
 }
 
+/* A number that lies in the middle between two of bf16 becomes the even one, in every path of a product. */
+static void ties_for_isa(int32_t isa)
+{
+    enum { M = 13, N = 9, K = 8 };
+    static const float ties[][2] = { { 1 + 0x1p-8f, 1 },
+                                     { 1 + 0x3p-8f, 1 + 0x1p-6f },
+                                     { -1 - 0x1p-8f, -1 },
+                                     { 1 + 0x1p-8f + 0x1p-20f, 1 + 0x1p-7f } };
+    enum { TIES = sizeof ties / sizeof *ties };
+    tke_cpu *cpu = cpu_new(isa, 1, TKE_PRECISION_BF16);
+    tke_real a[M * K] = { 0 }, c[M * N];
+    uint16_t ones[K * N];
+    for (int i = 0; i < M; i++)
+        a[i * K + i % K] = ties[i % TIES][0];
+    for (int i = 0; i < K * N; i++)
+        ones[i] = 0x3f80;
+    for (int round = 0; round < 4; round++) {
+        tke_form form = round & 1 ? TKE_NN : TKE_NT;
+        int64_t rows = round & 2 ? M : 4; /* decoding, training */
+        tke_gemm g = { .form = form, .m = rows, .n = N, .k = K, .alpha = 1, .a = a, .lda = K };
+        g.b = (tke_matrix){ .data = ones, .ld = form == TKE_NN ? N : K, .dtype = TKE_BF16 };
+        g.c = c;
+        g.ldc = N;
+        tke_gemm_run(cpu, &g);
+        for (int64_t i = 0; i < rows * N; i++)
+            assert_true(c[i] == ties[i / N % TIES][1]);
+    }
+    tke_cpu_free(cpu);
+}
+
+TEST(a_left_side_is_rounded_to_even)
+{
+    each_isa(ties_for_isa);
+}
+
 /* The product again, into fresh memory, as some other cut of the same work. */
 static tke_real *again(tke_cpu *cpu, const problem *p, int64_t row_step, int64_t column_step, int64_t k_step)
 {
