@@ -127,7 +127,7 @@ static size_t pull_room(void *user)
     pthread_mutex_lock(&p->shared.lock);
     size_t held = p->shared.bytes.len;
     size_t room = held < BUFFER_BYTES ? BUFFER_BYTES - held : 0;
-    /* The transport now stops until it is resumed: whoever empties the buffer must know. */
+    /* The transport now stops until it is resumed: the reader that empties the buffer must know. */
     p->shared.held = room == 0;
     pthread_mutex_unlock(&p->shared.lock);
     return room;

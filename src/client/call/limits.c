@@ -20,7 +20,7 @@ void tkc_budget_init(tkc_budget *budget, pthread_mutex_t *lock, int64_t limit, b
 /* Bytes pass while nobody has overdrawn; counts only while there is one left. */
 static bool may_take(const tkc_budget *budget)
 {
-    /* So a request above the whole limit passes alone instead of waiting for ever. */
+    /* So a request above the whole limit passes alone instead of waiting forever. */
     return budget->counts ? budget->balance > 0 : budget->balance >= 0;
 }
 

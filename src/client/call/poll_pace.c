@@ -24,7 +24,7 @@ void tkc_poll_begins(tkc_poll_pace *pace, tinkc_client *client)
 int64_t tkc_poll_soon_ms(tkc_poll_pace *pace, tinkc_client *client)
 {
     int64_t took = tkc_now_ms(client->clock) - pace->begun_ms;
-    /* The service held the poll: asking again at once is no busy loop. */
+    /* The service held the poll: asking again at once does not spin. */
     if (took >= SPACING_MAX_MS) {
         pace->spacing_ms = 0;
         return 0;
