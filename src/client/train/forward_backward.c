@@ -189,11 +189,13 @@ static source *source_new(const tinkc_trainer *trainer, const tinkc_batch *batch
     tkc_arena_init(&to->arena, client->a, 0);
     to->store = batch->store;
     tkc_ref_keep(&to->store->refs);
+    /* The settings are there before any trainer is, so this thread may read them. */
     to->packed = client->io.flags.proto_compress_fwdbwd;
     to->request.forward_only = o->forward_only;
     to->request.model_id = tkc_arena_cstr(&to->arena, trainer->model_id, err);
     to->request.loss_fn = tkc_arena_cstr(&to->arena, o->loss, err);
     if (tkc_failed(err) || !copy_settings(to, o->settings, err) || !list_examples(to, batch, err) ||
+        /* At the call: what cannot be written must not take a turn. */
         !tkc_forward_backward_check(&to->request, err)) {
         source_drop(to);
         return NULL;
@@ -236,6 +238,8 @@ static range next_range(const tinkc_batch *batch, size_t first, const tkc_config
     range r = { .first = first };
     while (first + r.n < batch->n && (int64_t)r.n < flags->fwdbwd_max_chunk_len) {
         int64_t more = (int64_t)batch->examples[first + r.n].bytes;
+        /* The first one goes in whatever its size: an example above the limit is a chunk of its
+         * own. */
         if (r.n && r.bytes + more > flags->fwdbwd_max_chunk_bytes_count)
             break;
         r.bytes += more;
@@ -375,6 +379,7 @@ static void complete_pass(pass *s)
     if (parts && all) {
         for (size_t i = 0; i < s->n; i++)
             parts[i] = &s->parts[i].outcome;
+        /* One part alone is combined, too, as in the Python SDK. */
         tkc_fwdbwd_combine(all, parts, s->n, &s->f.arena, s->f.client, &err);
         for (size_t i = 0; i < s->extra.len && !tkc_failed(&err); i++)
             tkc_metrics_put(&all->metrics, s->extra.names[i], s->extra.values[i], &s->f.arena,
@@ -421,8 +426,10 @@ static void end_claims(pass *s)
  */
 static void fail_pass(pass *s, const tinkc_error *err)
 {
+    /* First: the caller need not wait for what is under way. */
     tkc_op_complete(&s->f, err);
     end_polling(s);
+    /* Every number is confirmed: there is nothing to settle. */
     if (!s->submitting || s->failing)
         return;
     s->failing = true;
@@ -455,6 +462,7 @@ static void read_part(tkc_offload *o)
     part *p = TKC_OWNER(o, part, offload);
     tinkc_bytes body = { (const unsigned char *)p->answer.data, p->answer.len };
     tkc_fwdbwd_expected want = { p->range.first, p->range.n, p->pass->targets + p->range.first };
+    /* Into the part's own arena: several helpers read at once. */
     tkc_fwdbwd_read(&p->outcome, body, p->poller.promise.is_protobuf, &want, &p->arena,
                     &p->offload_err);
 }
@@ -465,6 +473,7 @@ static void part_read(tkc_offload *o)
     pass *s = p->pass;
     assert(s->helpers > 0 && p->state == PART_ACCEPTED);
     s->helpers--;
+    /* Gives the answer's bytes back to the budget: other results may be fetched. */
     tkc_poller_release(&p->poller);
     if (!tkc_op_is_done(&s->f)) {
         if (tkc_failed(&p->offload_err)) {
@@ -488,6 +497,7 @@ static void result_there(tkc_poller *poller)
 {
     part *p = TKC_OWNER(poller, part, poller);
     pass *s = p->pass;
+    /* Kept until the pass ends: tensors point into it. */
     tkc_promise_take_body(&poller->promise, &p->answer);
     s->helpers++;
     p->offload.work = read_part;
@@ -505,6 +515,7 @@ static void await_part(part *p, tinkc_str request_id)
     pass *s = p->pass;
     tinkc_error ignored = { 0 };
     p->request_id = tkc_arena_str(&p->arena, request_id, &ignored);
+    /* That of part 0, which in parallel mode is accepted last. */
     if (p->index == 0 || !s->f.shared.request_id)
         tkc_op_request_id(&s->f, request_id);
     tkc_poller_poll(&p->poller, s->forward_only ? TKC_EP_FORWARD : TKC_EP_FORWARD_BACKWARD,
@@ -572,6 +583,7 @@ static bool collect_unconfirmed(const pass *s, size_t end, bool retry_fully,
     for (size_t i = 0; i < end; i++) {
         if (s->parts[i].state == PART_ACCEPTED)
             continue;
+        /* Refused once, refused again: sending cannot close this gap. */
         *last = s->parts[i].state == PART_REFUSED
                     ? NULL
                     : keep_unconfirmed(&s->parts[i], retry_fully, &err);
@@ -649,11 +661,13 @@ static void go_on(pass *s)
         release_if_over(s);
         return;
     }
+    /* release_if_over may give the last reference back. */
     tkc_future_keep(&s->f);
     assert(s->n_accepted <= s->n_settled && s->n_settled <= s->n_begun && s->n_begun <= s->n);
     size_t under_way = s->n_begun - s->n_settled;
     if (s->n_accepted == s->n || (s->failing && under_way == 0)) {
         if (s->n_accepted < s->n)
+            /* A pass that failed while sending has had its retries; another's were cut short. */
             settle_numbers(s, !s->send_failed);
         end_turn(s);
         release_if_over(s);
@@ -694,6 +708,7 @@ static void part_accepted(part *p, const tkc_call *call)
     s->n_accepted++;
     s->n_settled++;
     tkc_claim_end(&p->claim);
+    /* Of a pass that has failed or was cancelled nobody wants the result. */
     if (!tkc_op_is_done(&s->f)) {
         if (tkc_submit_read(call, &p->arena, &id, &err)) {
             await_part(p, id);
@@ -790,6 +805,8 @@ static void send_part(part *p)
     spec.headers = headers;
     spec.body = &p->body;
     spec.content_type = p->json ? TKC_TYPE_JSON : TKC_TYPE_PROTOBUF;
+    /* While no encoding is known a 500 may mean "not JSON": it comes back at once, not after all
+     * retries. */
     spec.probe = !p->json && !p->tried_json && accepted_encoding(s) != TKC_ENC_PROTOBUF;
     if (!tkc_failed(&err))
         call = tkc_call_new(s->f.client, &spec, &err);
@@ -926,6 +943,7 @@ static void pass_stop(tinkc_future *f, const tinkc_error *why)
     s->failure = err;
     tkc_op_complete(f, &err);
     end_polling(s);
+    /* At the close nothing is sent any more. */
     if (s->submitting && !f->client->io.ended)
         settle_numbers(s, true);
     end_turn(s);

@@ -104,6 +104,7 @@ bool tinkc_input_add_tokens(tinkc_input *input, const int32_t *ids, size_t len, 
         input->is_open = true;
     }
     bool ok = tinkc_tokens_append(&input->open, ids, len, err);
+    /* The buffer may have moved. */
     input->chunks[input->n_chunks - 1].tokens = (tinkc_i32s){ input->open.data, input->open.len };
     return ok;
 }

@@ -142,6 +142,7 @@ tinkc_future *tinkc_loss_record(tinkc_client *client, const char *name, tinkc_lo
         return NULL;
     }
     tinkc_loss_graph graph = { .name = name };
+    /* Without examples: recorded is what is computed, not the values. */
     tinkc_batch *none = tinkc_batch_new(client, err);
     tinkc_loss loss = { .batch = none, .recorder = &graph };
     tkc_arena_init(&loss.arena, client->a, 0);

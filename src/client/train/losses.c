@@ -105,6 +105,7 @@ bool tinkc_loss_dpo(tinkc_loss *loss, void *user, tinkc_error *err)
  */
 static double position_kl(const float *l, const float *t, size_t n, float *grad)
 {
+    /* Relative to the largest: exp of the values themselves could overflow or vanish. */
     double top = -INFINITY, sum = 0, kl = 0;
     for (size_t k = 0; k < n; k++)
         if (t[k] > 0 && (double)l[k] > top)

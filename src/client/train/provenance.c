@@ -77,6 +77,7 @@ bool tkc_provenance_check(const tkc_example *e, const tkc_tensor *targets, tinkc
                         "input: spans need the length of every chunk: give images expected_tokens");
     if (!check_cover(e->input_spans, e->n_input_spans, "input", length, err))
         return false;
+    /* Of other targets the length in tokens is not known here. */
     bool flat = targets && !targets->sparse && targets->shape.len <= 1;
     return !flat ||
            check_cover(e->target_spans, e->n_target_spans, "targets", (int64_t)targets->count, err);

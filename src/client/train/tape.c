@@ -213,6 +213,7 @@ static double compute(const node *x, double a, double b)
     case OP_DIV:
         return a / b;
     case OP_MIN:
+        /* Where both are equal it is a, and slope must agree: the gradient is then a's alone. */
         return b < a ? b : a;
     case OP_MAX:
         return b > a ? b : a;

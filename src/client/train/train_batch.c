@@ -62,6 +62,7 @@ void tinkc_batch_clear(tinkc_batch *batch)
 {
     if (!batch)
         return;
+    /* Only this thread could take another reference: 1 stays 1. */
     if (batch->store && atomic_load(&batch->store->refs) == 1) {
         tkc_arena_reset(&batch->store->arena);
     } else { /* a pass still reads it */
@@ -87,6 +88,7 @@ void tinkc_batch_free(tinkc_batch *batch)
 
 static size_t chunk_bytes(const tinkc_chunk *chunk)
 {
+    /* The Python SDK's estimate, so that batches are cut where it cuts them. */
     return chunk->kind == TINKC_CHUNK_TOKENS ? 4 * chunk->tokens.len : chunk->bytes.len;
 }
 
@@ -141,6 +143,7 @@ bool tinkc_batch_add(tinkc_batch *batch, const tinkc_input *input, tinkc_error *
     const tinkc_chunk *chunks = tkc_input_chunks(input, &n);
     if (n == 0)
         return tkc_fail(err, TINKC_E_ARGUMENT, "input: is empty");
+    /* The wire form of a pass has no such chunk. */
     for (size_t i = 0; i < n; i++)
         if (chunks[i].kind == TINKC_CHUNK_IMAGE_POINTER)
             return tkc_fail(err, TINKC_E_UNSUPPORTED,
@@ -506,6 +509,7 @@ bool tinkc_batch_set(tinkc_batch *batch, const char *name, const tinkc_array *ar
     size_t before = e->bytes;
     if (!build_tensor(batch, name, array, &t, err) || !put_tensor(batch, e, name, &t, err))
         return false;
+    /* It has a place for each input, and now there is one more. */
     e->shown = NULL;
     batch->bytes += e->bytes - before;
     return true;
@@ -614,6 +618,7 @@ bool tinkc_batch_set_provenance(tinkc_batch *batch, const tinkc_span *input, siz
     if (batch->n == 0)
         return tkc_fail(err, TINKC_E_ARGUMENT, "batch: has no example to set provenance of");
     tkc_example *e = &batch->examples[batch->n - 1];
+    /* Changed as a whole or not at all. */
     tkc_example with = *e;
     if (!tkc_provenance_set(&with, input, n_input, targets, n_targets, &batch->store->arena, err) ||
         !tkc_provenance_check(&with, find_input(e, "target_tokens"), err))

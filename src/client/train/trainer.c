@@ -216,6 +216,7 @@ static void resent(tkc_call *call)
     tkc_unconfirmed *first = t->io.unconfirmed;
     assert(first && t->io.resend.call == call);
     bool ok = call->err.code == TINKC_OK || give_up_lost(t, call);
+    /* Those who wait may hold the last references. */
     tkc_trainer_keep(t);
     end_resend(t);
     if (ok) {
@@ -225,6 +226,8 @@ static void resent(tkc_call *call)
             t->io.broken = (tinkc_error){ 0 };
         run_head(t);
     } else {
+        /* It has had all its retries: from now on each operation that comes tries once, so that
+         * a dead service does not cost every one of them a whole window. */
         first->retry_fully = false;
         refuse_waiting(t);
     }

@@ -108,6 +108,7 @@ static void load_weights(opening *o)
                                          .path = o->path,
                                          .optimizer = o->with_optimizer,
                                          .weights_access_token = o->access_token };
+    /* Without a turn: nobody else has the trainer yet. */
     o->trainer->io.next_seq++;
     tkc_poller_submit(&o->poller, TKC_EP_LOAD_WEIGHTS, &message, load_done);
 }
@@ -152,6 +153,7 @@ static void info_done(tkc_poller *poller)
     tkc_weights_info_response info = { 0 };
     tinkc_error err;
     if (read_answer(o, &tkc_weights_info_response_type, &info, &err) &&
+        /* In every way to open one: of the Python SDK's four only two check it. */
         (!info.is_lora || info.lora_rank.is != TKC_GIVEN || info.lora_rank.value < 1))
         tkc_fail(&err, TINKC_E_NOT_LORA, "path: %.300s is not a LoRA adapter or has no rank",
                  o->path);
@@ -165,6 +167,7 @@ static void info_done(tkc_poller *poller)
         o->optimizer = *info.optimizer_config;
     o->lora = (tkc_lora_config){
         .rank = info.lora_rank.value,
+        /* Not said means trained. */
         .train_unembed = info.train_unembed.is != TKC_GIVEN || info.train_unembed.value,
         .train_mlp = info.train_mlp.is != TKC_GIVEN || info.train_mlp.value,
         .train_attn = info.train_attn.is != TKC_GIVEN || info.train_attn.value,
@@ -175,6 +178,8 @@ static void info_done(tkc_poller *poller)
 static void ask_info(opening *o)
 {
     tkc_weights_info_request message = { .tinker_path = o->path };
+    /* The other account's credential, for this one question: the client's own may not see the
+     * checkpoint. */
     const char *headers[] = { "X-API-Key", o->access_token, NULL };
     tkc_call_spec spec = tkc_call_to(TKC_EP_WEIGHTS_INFO);
     spec.headers = o->access_token ? headers : NULL;
@@ -220,6 +225,7 @@ static void via_load_done(tkc_poller *poller)
     tinkc_error err = { 0 };
     if (!tkc_poller_result(poller, &result))
         return;
+    /* An answer without an id: the service makes it of these two, and so does the Python SDK. */
     id = tkc_arena_printf(&o->f.arena, &err, "%s:train:%lld", o->f.client->shared.session_id,
                           (long long)o->model_seq);
     if (!id)
@@ -251,6 +257,7 @@ static void run_told(tkc_poller *poller)
     opening *o = TKC_OWNER(poller, opening, poller);
     tkc_training_run run = { 0 };
     tinkc_error ignored, err = { 0 };
+    /* If this fails, too, the message only says less. */
     (void)read_answer(o, &tkc_training_run_type, &run, &ignored);
     const tkc_checkpoint *last = run.last_checkpoint;
     if (last && last->tinker_path && last->tinker_path[0])
@@ -290,6 +297,8 @@ static void model_told(tkc_poller *poller)
         return;
     }
     o->base_model = info.model_data.model_name ? info.model_data.model_name : info.model_name;
+    /* A guess would leave a gap, for which the service waits, or repeat a number, to which it
+     * gives the old answer. */
     if (info.next_seq_id.is != TKC_GIVEN || info.next_seq_id.value < 1) {
         ask_run(o);
     } else if (make_trainer(o, o->model_id)) {
@@ -443,6 +452,7 @@ tinkc_future *tinkc_trainer_open(tinkc_client *client, const tinkc_lora_options 
         return NULL;
     o->base_model = keep_text(o, options->base_model, err);
     o->metadata = keep_pairs(o, options->user_metadata, err);
+    /* The Python SDK's default rank. */
     o->lora = (tkc_lora_config){ .rank = options->rank ? options->rank : 32,
                                  .train_mlp = !(options->freeze & TINKC_FREEZE_MLP),
                                  .train_attn = !(options->freeze & TINKC_FREEZE_ATTN),

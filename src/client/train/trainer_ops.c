@@ -125,10 +125,13 @@ static void accepted(step *s, const tkc_call *call)
     tinkc_str id;
     tinkc_error err = { 0 };
     bool at_once = s->how->endpoint == TKC_EP_UNLOAD_MODEL;
+    /* The service orders by number, so the next one may be submitted while this one is polled
+     * for. */
     tkc_turn_leave(s->trainer, &s->turn);
     if (tkc_submit_read(call, &s->f.arena, &id, &err)) {
         tkc_op_request_id(&s->f, id);
         tkc_poller_poll(&s->poller, s->how->endpoint, id, result_there);
+        /* Some services answer an unload at once, without a promise. */
     } else if (at_once && err.code == TINKC_E_BAD_RESPONSE) {
         take_result(s, call->body);
         tkc_op_release(&s->f);
@@ -184,6 +187,7 @@ static void submit_done(tkc_poller *poller)
     if (fate == TKC_SUBMIT_ACCEPTED) {
         accepted(s, call);
     } else if (recovers(s, call)) {
+        /* The number stays taken: the attempt that was accepted has it. */
         recover(s);
     } else {
         tinkc_error err = call->err;
@@ -213,6 +217,8 @@ static void go(tkc_turn *turn, const tinkc_error *refused)
         finish(s, refused);
         return;
     }
+    /* Only now: the service waits for every number that was given out, and an operation that
+     * ends in the queue uses up none. */
     s->has_seq = s->how->seq_offset != SIZE_MAX;
     if (s->has_seq) {
         *seq_of(s) = (tkc_opt_i64)TKC_SOME(tkc_turn_take(s->trainer, 1));
@@ -251,6 +257,7 @@ static void step_stop(tinkc_future *f, const tinkc_error *why)
         err.flags |= TINKC_MAY_HAVE_RUN;
     if (out && !f->client->io.ended)
         leave_unconfirmed(s, &err, true);
+    /* Written, but no attempt has left. */
     else if (asking && !out && s->has_seq)
         tkc_turn_give_back(s->trainer, 1);
     end(s, &err);
@@ -681,6 +688,7 @@ tinkc_future *tinkc_trainer_open_sampler(tinkc_trainer *trainer, const tinkc_sam
         return NULL;
     tkc_save_for_sampler_request *m = s->message;
     m->model_id = trainer->model_id;
+    /* Once for the operation; the Python SDK takes another one at each repetition. */
     m->sampling_session_seq_id = (tkc_opt_i64)TKC_SOME(tkc_next_sampler_seq(trainer->client));
     if (o && o->retry) {
         tinkc_retry_options *copy = tkc_arena_alloc(&s->f.arena, sizeof *copy, err);
