@@ -25,6 +25,7 @@ static void reported(tkc_call *call)
 {
     struct tkc_errand *e = call->owner;
     tinkc_client *client = e->client;
+    /* Nobody waits for it, and the service notices by itself in the end. */
     if (call->err.code && call->err.code != TINKC_E_CLOSED)
         tkc_client_log(client, TINKC_LOG_DEBUG, "a sample could not be cancelled: %s",
                        call->err.message);
@@ -56,6 +57,7 @@ static tkc_call *new_call(tinkc_client *client, const char *request_id, tinkc_er
 void tkc_cancel_at_service(tinkc_client *client, const char *request_id)
 {
     tinkc_error ignored = { 0 };
+    /* More than that are not reported: the service notices those by itself. */
     if (client->io.cancels.at_once <= 0 || client->io.ended || !request_id ||
         client->io.cancels.waiting >= MOST_WAITING)
         return;

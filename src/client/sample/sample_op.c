@@ -35,6 +35,7 @@
 #include "client/sample/sampler.h"
 #include "base/str.h"
 
+/* The Python SDK's numbers, but for SPREAD_MS: samples that wait must not come back all at once. */
 enum {
     OFFLOAD_BYTES = 256 * 1024,
     SMALL_PROMPT = 131072,
@@ -228,6 +229,8 @@ static void stuck_fired(tkc_timer *timer)
     sample_op *op = in->op;
     tinkc_sampler *s = op->sampler;
     int64_t left =
+        /* One that finishes postpones the limit of all: it is about a service that stands still,
+         * not about a slow sample. */
         s->io.last_progress_ms + s->retry.progress_timeout_ms - tkc_now_ms(op->f.client->clock);
     if (left > 0) {
         tkc_loop_arm(op->f.client->loop, timer, left);
@@ -249,6 +252,7 @@ static void decode(tkc_offload *o)
     tinkc_samples *samples = tkc_arena_zalloc(&op->f.arena, sizeof *samples, &in->err);
     if (!samples)
         return;
+    /* The result points into these bytes: they go with the future. */
     samples->bytes = in->answer;
     samples->sequence_ids = in->sequence_ids;
     tkc_buf_init(&in->answer, op->f.client->a, TKC_BUF_NO_MAX);
@@ -345,6 +349,7 @@ static void slow_down(sample_op *op, const tinkc_error *err)
     if (err->retry_after_ms > wait)
         wait = err->retry_after_ms;
     pthread_mutex_lock(&limits->lock);
+    /* Never earlier: a longer back-off that is under way holds. */
     if (limits->backoff_until_ms < now + wait)
         limits->backoff_until_ms = now + wait;
     pthread_mutex_unlock(&limits->lock);
@@ -389,6 +394,7 @@ static void send_body(sample_op *op)
     spec.backpressure = true;
     spec.headers = headers;
     spec.body = &copy;
+    /* The bytes stay here, because after a 429 they are sent again under the same number. */
     tkc_buf_init(&copy, op->f.client->a, TKC_BUF_NO_MAX);
     if (!tkc_failed(&err) && tkc_buf_add(&copy, in->body.data, in->body.len, &err))
         in->call = tkc_call_new(op->f.client, &spec, &err);
@@ -456,6 +462,7 @@ static int64_t backoff_until(tinkc_client *client)
 static bool backed_off_recently(tinkc_client *client)
 {
     int64_t until = backoff_until(client);
+    /* Also true while it lasts: the difference is then negative. */
     return until != INT64_MIN && tkc_now_ms(client->clock) - until < RECENT_MS;
 }
 
@@ -540,6 +547,8 @@ static bool acquire(sample_op *op, tinkc_error *err)
         return !backed_off_recently(op->f.client) ||
                claim(op, &op->in->throttled, &limits->throttled_count, 1);
     case STATE_BYTES:
+        /* Counted at this moment: after a back-off has begun few large prompts fit, so they come
+         * back slowly. */
         return claim(op, &op->in->bytes, &limits->sample_bytes,
                      backed_off_recently(op->f.client) ? op->estimate * THROTTLED_FACTOR
                                                        : op->estimate);
@@ -555,6 +564,7 @@ static void begin_attempt(sample_op *op)
     inside *in = op->in;
     assert(!in->call && !in->promise.inner.running && !in->offloaded && !in->retry.armed);
     in->attempts++;
+    /* To a number that it has seen the service would give the old answer. */
     in->seq = atomic_fetch_add(&op->sampler->next_request, 1);
     tkc_buf_clear(&in->body);
     tkc_op_stage(&op->f, TINKC_STAGE_QUEUED);
@@ -624,6 +634,7 @@ static void sample_stop(tinkc_future *f, const tinkc_error *why)
     tkc_sampler_join_end(op->sampler, &op->join);
     if (in && (tkc_call_is_out(in->call) || op->state == STATE_POLL))
         err.flags |= TINKC_MAY_HAVE_RUN;
+    /* Accepted: without a word the service would work on. */
     if (in && in->promise.inner.running)
         tkc_cancel_at_service(f->client, in->promise.inner.request_id);
     end_early(op, &err);

@@ -145,6 +145,7 @@ bool tkc_sample_fill(tkc_sample_request *to, tinkc_sampler *sampler, const tinkc
     tkc_message_init(&tkc_sample_request_type, to);
     to->sampling_session_id = sampler->id;
     to->num_samples = (int64_t)n_samples;
+    /* Always sent, as by the Python SDK: a service refuses null. */
     to->prompt_logprobs = (tkc_opt_bool)TKC_SOME(o->prompt_logprobs);
     to->topk_prompt_logprobs = o->topk_prompt_logprobs;
     if (sampler->record_stability_info)

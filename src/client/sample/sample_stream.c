@@ -75,6 +75,7 @@ static bool on_bytes(void *user, const void *data, size_t len)
     pthread_mutex_unlock(&op->lock);
     if (was_empty)
         post_event(op);
+    /* One condition for both: a reader waits for bytes or for the end. */
     pthread_mutex_lock(&op->f.shared.lock);
     pthread_cond_broadcast(&op->f.shared.cond);
     pthread_mutex_unlock(&op->f.shared.lock);
@@ -320,6 +321,7 @@ static void take_event(tinkc_deltas *d, const tinkc_sse *sse, tkc_arena *arena, 
         return;
     if (e.event_type.value == TKC_STREAM_TOKEN && e.token_id.is == TKC_GIVEN) {
         int32_t id = (int32_t)e.token_id.value;
+        /* A token that got lost must show: a stream cannot be repeated. */
         if (id != e.token_id.value || (e.index.is == TKC_GIVEN && e.index.value != d->n_tokens)) {
             tkc_fail(err, TINKC_E_BAD_RESPONSE, "stream: token %lld is out of order or range",
                      (long long)d->n_tokens);
@@ -365,6 +367,7 @@ static bool await_bytes(tinkc_deltas *d, int64_t timeout_ms, int64_t deadline_ns
 {
     stream_op *op = d->op;
     bool in_time = true, some;
+    /* The stream's lock inside the future's, never the other way round. */
     pthread_mutex_lock(&op->f.shared.lock);
     while (true) {
         pthread_mutex_lock(&op->lock);

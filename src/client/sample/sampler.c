@@ -104,6 +104,7 @@ tkc_session_poll *tkc_sampler_poll(tinkc_sampler *s)
 {
     if (!tkc_session_poll_is_used(&s->io.poll))
         return NULL;
+    /* Its numbers say which copy it is: those of the original lie in the first block. */
     s->io.poll.clone = atomic_load(&s->next_request) / TKC_SAMPLER_BLOCK;
     return &s->io.poll;
 }
@@ -337,6 +338,7 @@ static tinkc_sampler *revive(const tkc_saved *saved, const tinkc_client_options 
 {
     tinkc_client_options o = options ? *options : (tinkc_client_options){ 0 };
     o.base_url = saved->base_url && saved->base_url[0] ? saved->base_url : NULL;
+    /* Empty instead of NULL: the environment of this process must not stand in. */
     o.api_key = saved->api_key ? saved->api_key : "";
     o.credential_cmd = saved->credential_cmd ? saved->credential_cmd : "";
     o.headers = saved->headers;

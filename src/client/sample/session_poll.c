@@ -201,6 +201,7 @@ static void on_answer(tkc_session_poll *s, const tkc_call *call)
                            TINKC_E_BAD_RESPONSE, &arena, &answer, &err)) {
         s->pace.failures = s->pace.bad_requests = 0;
         s->cursor = answer.cursor;
+        /* Only now: a poll that failed may not have reached the service. */
         drop_retrieved(s, s->retrieved.sent);
         tell_waiting(s, &fine, 0);
         bool progress = take_names(s, &answer) > 0;
@@ -297,6 +298,7 @@ bool tkc_session_wait_more(tkc_session_wait *w)
 void tkc_session_wait_end(tkc_session_wait *w, bool found)
 {
     tkc_session_poll *s = w->poll;
+    /* The service had it and did not name it: its list is read from the start. */
     if (s && found)
         s->rewind = true;
     if (w->f && w->check.armed)
