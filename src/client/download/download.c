@@ -195,6 +195,7 @@ static bool load_state(download_op *op, bool unpacks)
     if (tkc_failed(&err) || !parse_state(text, &op->f.arena, &s, &op->result.list, &err) ||
         !tkc_str_is(s.what, op->what) || s.etag.len >= sizeof op->source.etag)
         return false;
+    /* A file is as long as it is; of a folder only the mark says what is whole. */
     int64_t offset = unpacks ? s.offset : (int64_t)st.st_size;
     if (offset <= 0 || (s.total >= 0 && offset > s.total) || (unpacks && !files_are_there(op)))
         return false;
@@ -214,6 +215,7 @@ static bool clear_partial(download_op *op, tinkc_error *err)
     op->source.pos = 0;
     op->source.total = -1;
     op->source.etag[0] = 0;
+    /* First: without it nobody takes up a folder of which only a part is removed. */
     if (unlink(op->state) != 0 && errno != ENOENT)
         return tkc_fail_errno(err, "%s", op->state);
     if (lstat(op->partial, &st) != 0)
@@ -278,6 +280,7 @@ static bool copy_bytes(download_op *op, tkc_writer *writer, int fd, tkc_digest *
     size_t n;
     bool wrote_state = false;
     while ((n = tkc_source_next(&op->source, &bytes, err)) > 0) {
+        /* Before the first byte: bytes without it could not be taken up. */
         if (!wrote_state && !op->external && !write_state(op, 0, err))
             return false;
         wrote_state = true;
@@ -298,6 +301,7 @@ static bool fetch_bytes(download_op *op, int fd, tkc_digest *digest, tinkc_error
     int fault =
         tkc_writer_flush(writer, fd); /* what has come is worth keeping after a failure, too */
     tkc_writer_free(writer, a);
+    /* On the disk before it gets its name. */
     if (ok && fault == 0 && tkc_sync_file(fd) != 0)
         fault = errno;
     errno = fault;
@@ -310,6 +314,7 @@ static bool save_file(download_op *op, const char *path, const char *name, tinkc
     char hex[TKC_SHA256_HEX];
     tkc_digest digest;
     int64_t from = op->source.pos;
+    /* O_NOFOLLOW: a link that lies there must not lead the bytes elsewhere. */
     int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (from ? 0 : O_TRUNC);
     int fd = open(path, flags, 0666);
     if (fd < 0)
@@ -502,10 +507,12 @@ static bool place_flat(download_op *op, bool check, tinkc_error *err)
 static bool place(download_op *op, bool flat, tinkc_error *err)
 {
     tinkc_error ignored = { 0 };
+    /* All are looked at before the first one moves. */
     bool ok = flat ? place_flat(op, true, err) && place_flat(op, false, err)
                    : move_into_place(op, op->partial, op->target, err);
     if (!ok)
         return false;
+    /* Last: until here another run could have taken up. */
     (void)unlink(op->state);
     tkc_sync_parent(op->target, &ignored);
     return true;
@@ -631,6 +638,7 @@ static void download_start(tinkc_future *f)
     tinkc_error err = { 0 };
     op->after.run = after_worker;
     tkc_op_stage(f, TINKC_STAGE_FETCHING);
+    /* The worker may be through already: its task waits for this thread. */
     if (tkc_thread_start(&op->thread, worker, op, "tinkc-download", &err)) {
         atomic_fetch_add(&f->client->replies, 1); /* the client's loop stays until it is back */
         tkc_client_worker(f->client, true);

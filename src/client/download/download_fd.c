@@ -51,6 +51,7 @@ void tkc_fd_sink_close(tkc_fd_sink *o)
 static bool write_ready(const tkc_fd_sink *o, const void *bytes, size_t len, ssize_t *n)
 {
     if (o->is_socket)
+        /* Without the signal: SIGPIPE would end a program that has not asked for it. */
         *n = send(o->fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
     else if (o->ready_fd >= 0)
         *n = write(o->ready_fd, bytes, len);

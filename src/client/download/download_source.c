@@ -194,12 +194,14 @@ static const char *const *make_headers(const tkc_source *s, const char **list, c
                                        size_t range_cap)
 {
     size_t n = 0;
+    /* A Range counts bytes as they are sent: packed, they would be others. */
     list[n++] = "Accept-Encoding";
     list[n++] = "identity";
     if (s->pos > 0) {
         snprintf(range, range_cap, "bytes=%lld-", (long long)s->pos);
         list[n++] = "Range";
         list[n++] = range;
+        /* A weak mark may stand for other bytes. */
         if (s->etag[0] && strncmp(s->etag, "W/", 2) != 0) {
             list[n++] = "If-Range";
             list[n++] = s->etag;
@@ -309,6 +311,7 @@ static bool accept_head(tkc_source *s, const tinkc_response *head, tinkc_error *
         const char *length = tinkc_response_header(head, "content-length");
         if (length && (!tkc_parse_i64(tkc_str(length), &total) || total < 0))
             return tkc_fail(err, TINKC_E_BAD_RESPONSE, "the length is not a number");
+        /* It does not know Range: what is here already is dropped as it comes. */
         s->skip = s->pos;
     }
     if (s->total >= 0 && total >= 0 && s->total != total)
@@ -346,6 +349,7 @@ static bool patience_is_over(const tkc_source *s)
 static bool take_up_again(tkc_source *s, tinkc_error *err)
 {
     int32_t status = err->http_status;
+    /* What stores answer when the signature of an address has run out. */
     bool expired =
         s->path && s->url &&
         (status == 400 || status == 401 || status == 403 || status == 404 || status == 410);

@@ -251,6 +251,7 @@ static bool write_file_data(unpacker *u, out_file *f)
 static bool write_file(unpacker *u, const char *name, const char *path)
 {
     char hex[TKC_SHA256_HEX];
+    /* What an earlier run left, or a link, must not be written through. */
     if (unlink(path) != 0 && errno != ENOENT)
         return tkc_fail_errno(u->err, "%s", path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);

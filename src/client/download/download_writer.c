@@ -39,6 +39,7 @@ static void *write_blocks(void *arg)
             break;
         size_t i = w->first;
         bool skip = w->fault != 0;
+        /* The block is this thread's until `n` is counted down. */
         pthread_mutex_unlock(&w->lock);
         bool bad = !skip && !tkc_write_all(w->blocks[i].fd, w->blocks[i].data, w->blocks[i].len);
         int fault = bad ? errno : 0;
@@ -100,6 +101,7 @@ static int hand_over(tkc_writer *w, int fd, size_t left)
     while (w->n > left)
         pthread_cond_wait(&w->cond, &w->lock);
     int fault = w->fault;
+    /* Reported by this call: the next file begins without it. */
     if (left == 0)
         w->fault = 0;
     pthread_mutex_unlock(&w->lock);

@@ -352,6 +352,7 @@ tinkc_future *tinkc_checkpoint_clear_ttl(tinkc_client *client, const char *path,
     tinkc_error local;
     if (!tkc_enter(&err, &local))
         return NULL;
+    /* null and not absent: only that removes the expiry. */
     tkc_ttl_request msg = { .ttl_seconds = { .is = TKC_NULL } };
     return act_on_path(client, &class, path, TKC_EP_SET_TTL, &msg, err);
 }

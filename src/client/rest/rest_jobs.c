@@ -10,6 +10,7 @@
 #include "codec/retry.h"
 #include "codec/tinker_path.h"
 
+/* The Python SDK's numbers. */
 enum {
     ARCHIVE_ROUNDS = 6,
     ARCHIVE_WAIT_MS = 30 * 1000,
@@ -82,6 +83,8 @@ static int64_t archive_pause(archive_op *op, const tinkc_error *err)
     int64_t elapsed = tkc_now_ms(client->clock) - op->poller.begun_ms;
     if (client->no_retries)
         return 0;
+    /* A 503 means that it is being packed, which takes its time: pauses of its own, instead of
+     * those of a service in trouble. */
     if (err->http_status == 503)
         return ++op->rounds < ARCHIVE_ROUNDS ? ARCHIVE_WAIT_MS : 0;
     if (!(err->flags & TINKC_RETRIABLE) || err->http_status == 409)
@@ -151,6 +154,7 @@ static void archive_ask(tkc_poller *poller)
     tinkc_error err = { 0 };
     tkc_call_spec spec = tkc_call_to(TKC_EP_ARCHIVE);
     spec.path = op->path;
+    /* The address is signed and meant for others: our credential must not go there. */
     spec.no_redirects = true;
     tkc_op_stage(&op->f, TINKC_STAGE_SENDING);
     tkc_poller_ask(poller, tkc_call_new(op->f.client, &spec, &err), &err, archive_answered);

@@ -114,6 +114,7 @@ static tinkc_future *ask(tkc_pager *p, int64_t limit, tinkc_error *err)
     return f;
 }
 
+/* Page sizes of the Python SDK's command. */
 static const list_row runs_row = { .kind = { .page_size = 100, .ask = ask },
                                    .endpoint = TKC_EP_TRAINING_RUNS,
                                    .has_scope = true,
