@@ -71,7 +71,7 @@ static double group_score(const double *scores, size_t n)
     double best = scores[0], next = scores[1];
     for (size_t e = 1; e < n; e++) {
         double x = scores[e];
-        next = x > best ? best : e == 1 || x > next ? x : next;
+        next = x > best ? best : x > next ? x : next;
         best = x > best ? x : best;
     }
     return best + next;

@@ -6,9 +6,11 @@
 #include "base/str.h"
 #include "cpu/block.h"
 #include "cpu/cpu_device.h"
+#include "cpu/experts.h"
 #include "cpu/sampling.h"
 #include "infer/infer.h"
 #include "model/philox.h"
+#include "support/engine/numbers.h"
 #include "support/engine/tiny_world.h"
 #include "support/test_case.h"
 #include "train/training.h"
@@ -199,6 +201,38 @@ TEST(each_linear_group_has_bias_and_adapter)
     }
     tke_adapter_free(a);
     tiny_world_close(&own);
+}
+
+/* Sigmoids lie between 0 and 1, so a bias decides; experts 0 to 2, 3 to 5 and 6 to 8 are groups, two are chosen in one group. */
+TEST(the_group_with_the_best_two_experts_is_kept)
+{
+    static const struct {
+        tke_real bias[9];
+        int32_t chosen[2];
+    } rows[] = {
+        { { 10, 1, 1, 6, 7, 1, 1, 1, 1 }, { 3, 4 } },   /* 13 of two before 11 with the single best */
+        { { 1, 7, 6, 10, 1, 1, 1, 1, 1 }, { 1, 2 } },   /* the best is not the first, the next comes behind it */
+        { { 6, 7, 1, 10, 1, 1, 1, 1, 1 }, { 0, 1 } },   /* the next comes before it */
+        { { 5, 6, 7, 10, 2, 1, 1, 1, 1 }, { 1, 2 } },   /* 13 before 12, not all of a group: 18 and 13 */
+        { { 5, 5, 5, 9, 2, 1, 1, 1, 1 }, { 3, 4 } },    /* 11 before 10, though three together are 15 and 12 */
+        { { 5, 6, 7, 10, 3.5f, 1, 1, 1, 1 }, { 3, 4 } }, /* 13.5 before 13, where the best comes last */
+        { { 4, 1, 4, 1, 1, 1, 7, 1, 1 }, { 0, 2 } },    /* equal sums: the lower group */
+        { { 1, 1, 1, 1, 1, 1, -9, -9, -9 }, { 0, 1 } }, /* equal experts: the lower ones */
+    };
+    tke_cpu *cpu = cpu_new(TKE_ISA_REF, 1, TKE_PRECISION_F32);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const tke_real logits[9] = { 0 }; /* every sigmoid is 1/2 */
+        int32_t chosen[2], pair_of[2], slot_of[2], start[10];
+        tke_real weight[2];
+        tke_experts x = { .n = 9, .top = 2, .route = TKE_ROUTE_SIGMOID,
+                          .sigmoid = { .bias = rows[i].bias, .n_groups = 3, .kept_groups = 1, .normalised = true, .scale = 3 } };
+        tke_pairs p = { .n = 1, .top = 2, .n_experts = 9, .chosen = chosen, .pair_of = pair_of, .slot_of = slot_of, .start = start, .weight = weight };
+        tke_route(cpu, &x, logits, &p);
+        if (chosen[0] != rows[i].chosen[0] || chosen[1] != rows[i].chosen[1])
+            fail_msg("row %zu: %d and %d", i, (int)chosen[0], (int)chosen[1]);
+        assert_true(weight[0] == 1.5f && weight[1] == 1.5f); /* the bias weighs nothing */
+    }
+    tke_cpu_free(cpu);
 }
 
 TEST(the_cpu_fills_the_table_of_a_device)

@@ -26,7 +26,7 @@ typedef struct file {
 
 static void begin(file *f)
 {
-    static const char *const texts[] = { M, "a", "b", "ab", "[u]" };
+    static const char *const texts[] = { M, "a", "b", "ab", "!" };
     *f = (file){ .tokens = { "<unk>", "<s>", "</s>" }, .types = { UNKNOWN, CONTROL, CONTROL }, .model = "llama" };
     f->n_types = f->n_scores = N_TOKENS;
     for (int i = 0; i < 256; i++) {
@@ -87,8 +87,14 @@ TEST(a_file_that_says_nothing_begins_texts_with_bos_and_a_space)
     static const int32_t marked[] = { 1, SPACE, AB, BYTES + '\n' }, user[] = { SPACE, A, USER, SPACE, B },
                          token[] = { 2, SPACE, B };
     assert_ids(tok, "ab\n", true, marked, 4);
-    assert_ids(tok, "a[u]b", false, user, 5); /* a token of the user is found in any text, as one of the model is */
+    assert_ids(tok, "a!b", false, user, 5); /* a token of the user is found in any text, as one of the model is */
     assert_ids(tok, "</s>b", false, token, 3);
+    tinkc_tokens plain = { 0 };
+    tinkc_encode_options none = { .special = TINKC_SPECIAL_NONE };
+    assert_true(tinkc_encode_span(tok, "a!", 2, &none, &plain, NULL, &err)); /* a piece like others where none is looked for */
+    assert_int_equal(plain.len, 3);
+    assert_int_equal(plain.data[2], USER);
+    tinkc_tokens_free(&plain);
     assert_string_equal(tinkc_decode(tok, marked + 1, 3, &out, &err), "ab\n");
     assert_true(tinkc_tokenizer_is_special(tok, 2));
     assert_false(tinkc_tokenizer_is_special(tok, USER));

@@ -817,6 +817,17 @@ TEST(rows_beside_a_small_request)
     tke_infer_free(e);
 }
 
+/* A small request has its rows first, also where a large one came before it and could take them all. */
+TEST(a_small_request_is_served_before_a_large_one)
+{
+    tke_infer *e = engine_of(400, 40, 32, 0);
+    add_echo(e, 7, 200, 64, 40, 1);
+    add_echo(e, 8, 30, 1, 4, 2);
+    expect_rows(e, 1, 8, 30);
+    assert_int_equal(fake.rows_of[7], 10); /* what is left of the chunk */
+    tke_infer_free(e);
+}
+
 /* 512 tokens of work are small, 513 are not; a product that overflows is large. */
 TEST(what_is_small)
 {
