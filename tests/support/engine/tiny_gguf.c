@@ -248,6 +248,7 @@ static void add_keys(maker *m, const char *arch)
                   { "attention.head_count", c->n_heads }, { "attention.head_count_kv", c->n_kv_heads },
                   { "attention.key_length", c->head_dim } };
     gguf_key_text(&m->file, "general.architecture", arch);
+    gguf_key_u32(&m->file, "general.file_type", 7);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         snprintf(key, sizeof key, "%s.%s", arch, sizes[i].name);
         gguf_key_u32(&m->file, key, (uint32_t)sizes[i].value);

@@ -697,27 +697,31 @@ TEST(what_is_merged_into_a_gguf_file_keeps_the_types_and_all_else_of_it)
         tinkc_error err = { 0 };
         char path[512], *room = tiny_folder();
         char *folder = tiny_gguf_make(&(tiny_model){ .family = "llama", .layers = 1, .hidden = 256, .inner = 256, .heads = 4,
-                                                     .head_dim = 64, .kv_heads = 2, .tied = true }, rows[r].dtype);
+                                                     .head_dim = 64, .kv_heads = 2, .tied = r != 1 }, rows[r].dtype);
         tke_model *m = tke_model_open(base_file(folder), &err);
         tke_device *d = device_cpu(1);
-        tke_adapter *a = adapter_of(d, m, r ? TKE_TRAIN_ATTN | TKE_TRAIN_MLP : 7);
+        tke_adapter *a = adapter_of(d, m, r > 1 ? TKE_TRAIN_ATTN | TKE_TRAIN_MLP : 7);
         char *adapter = save(a);
         path_in(path, room);
         tinkc_adapter_options o = { .adapter = adapter, .base_model = base_file(folder), .target = path, .format = TINKC_ADAPTER_GGUF };
         if (!tinkc_adapter_export(&o, NULL, NULL, &err))
             fail_msg("%s", err.message);
-        assert_int_equal(compare_files(base_file(folder), path, true), 7); /* q, k, v, o, gate, up, down */
+        assert_int_equal(compare_files(base_file(folder), path, true), r == 1 ? 8 : 7); /* q, k, v, o, gate, up, down, output */
         tke_model *merged = tke_model_open(path, &err);
         assert_non_null(merged);
-        assert_true(merged->config.tied == (r > 0)); /* an output layer that the base lacks comes from the adapter alone */
-        for (size_t i = 0; i < 7; i++)
+        assert_true(merged->config.tied == (r > 1)); /* the base may lack the output layer that an adapter has */
+        assert_true(merged->head.w[0].m.dtype == rows[r].dtype);
+        for (size_t i = 0; i < (r > 1 ? 7 : 8); i++)
             if (!(distance(m, merged, a, i) < rows[r].loss))
                 fail_msg("%s, matrix %zu: %g", tke_format_of(rows[r].dtype)->name, i, distance(m, merged, a, i));
         tke_model_drop(merged);
         assert_int_equal(unlink(path), 0);
         o.gguf_type = "bf16"; /* another type, but the keys of the file: it may have no folder */
         assert_true(tinkc_adapter_export(&o, NULL, NULL, &err));
-        assert_int_equal(compare_files(base_file(folder), path, false), 8); /* the embedding, too */
+        assert_int_equal(compare_files(base_file(folder), path, false), r == 1 ? 9 : 8); /* the embedding, too */
+        gguf *g = gguf_read(path);
+        assert_non_null(strstr(g->keys, "general.file_type=32\n"));
+        gguf_free(g);
         assert_int_equal(unlink(path), 0);
         o.format = TINKC_ADAPTER_MERGED;
         o.gguf_type = NULL;

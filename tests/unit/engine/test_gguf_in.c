@@ -6,6 +6,7 @@
 #include "support/engine/one_pass.h"
 #include "support/engine/tiny_gguf.h"
 #include "support/test_case.h"
+#include "tinkc/engine.h"
 
 /* ---- the same bits as the folder ---- */
 
@@ -253,5 +254,21 @@ TEST(parts_are_found_beside_the_one_that_is_named)
     opens(path, NULL);
     snprintf(path, sizeof path, "%s/m-00002-of-00002.gguf", folder);
     opens(path, NULL);
+    /* Exported, they are one file. */
+    char whole[512];
+    tinkc_error err = { 0 };
+    tkc_mapping map = { 0 };
+    tkc_gguf g = { 0 };
+    snprintf(whole, sizeof whole, "%s/whole.gguf", folder);
+    tinkc_adapter_options o = { .base_model = path, .target = whole, .format = TINKC_ADAPTER_GGUF };
+    assert_true(tinkc_adapter_export(&o, NULL, NULL, &err));
+    opens(whole, NULL);
+    assert_true(tkc_map_file(whole, &map, &err) && tkc_gguf_read(&g, (tinkc_bytes){ map.data, map.len }, whole, &err));
+    assert_int_equal(g.n_tensors, 11);
+    assert_null(tkc_gguf_find(&g, "split.count"));
+    assert_null(tkc_gguf_find(&g, "split.no"));
+    assert_non_null(tkc_gguf_find(&g, "llama.block_count"));
+    tkc_gguf_free(&g);
+    tkc_unmap_file(&map);
     tiny_model_remove(folder);
 }
