@@ -736,6 +736,32 @@ TEST(what_is_merged_into_a_gguf_file_keeps_the_types_and_all_else_of_it)
     }
 }
 
+/* Two bits and a sign would lose what is merged. */
+TEST(what_is_merged_into_mxfp4_becomes_bf16)
+{
+    tinkc_error err = { 0 };
+    char path[512], *room = tiny_folder();
+    char *folder = tiny_gguf_make(&(tiny_model){ .family = "llama", .layers = 1, .inner = 64, .head_dim = 16, .tied = true }, TKE_MXFP4_BLOCKS);
+    tke_model *m = tke_model_open(base_file(folder), &err);
+    tke_device *d = device_cpu(1);
+    tke_adapter *a = adapter_of(d, m, TKE_TRAIN_ATTN);
+    char *adapter = save(a);
+    path_in(path, room);
+    tinkc_adapter_options o = { .adapter = adapter, .base_model = base_file(folder), .target = path, .format = TINKC_ADAPTER_GGUF };
+    assert_true(tinkc_adapter_export(&o, NULL, NULL, &err));
+    tke_model *merged = tke_model_open(path, &err);
+    assert_int_equal(m->layers[0].attn->qkv->w[0].m.dtype, TKE_MXFP4_BLOCKS);
+    assert_int_equal(merged->layers[0].attn->qkv->w[0].m.dtype, TKE_BF16);
+    assert_int_equal(merged->layers[0].dense->down->w[0].m.dtype, m->layers[0].dense->down->w[0].m.dtype);
+    tke_model_drop(merged);
+    tke_adapter_free(a);
+    tke_device_close(d);
+    tke_model_drop(m);
+    tiny_model_remove(adapter);
+    tiny_model_remove(room);
+    tiny_model_remove(folder);
+}
+
 TEST(own_types_need_a_base_in_gguf)
 {
     char *folder = llama_folder();
