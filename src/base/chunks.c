@@ -56,7 +56,7 @@ static tkc_chunk *new_piece(tkc_chunks *q, size_t len, tinkc_error *err)
     return c;
 }
 
-static void fill(tkc_chunk *c, const char *bytes, size_t len)
+static void fill_chunk(tkc_chunk *c, const char *bytes, size_t len)
 {
     assert(len <= c->cap - c->to);
     if (len)
@@ -73,9 +73,9 @@ bool tkc_chunks_add(tkc_chunks *q, const void *bytes, size_t len, tinkc_error *e
     if (len > here && !(fresh = new_piece(q, len - here, err)))
         return false;
     if (here)
-        fill(q->last, from, here);
+        fill_chunk(q->last, from, here);
     if (fresh) {
-        fill(fresh, from + here, len - here);
+        fill_chunk(fresh, from + here, len - here);
         if (q->last)
             q->last->next = fresh;
         else

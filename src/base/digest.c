@@ -21,12 +21,12 @@ static const uint32_t K256[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2
 };
 
-static uint32_t left(uint32_t x, int n)
+static uint32_t rotate_left(uint32_t x, int n)
 {
     return x << n | x >> (32 - n);
 }
 
-static uint32_t right(uint32_t x, int n)
+static uint32_t rotate_right(uint32_t x, int n)
 {
     return x >> n | x << (32 - n);
 }
@@ -42,13 +42,15 @@ static void block256(uint32_t s[8], const unsigned char *p)
     for (int i = 0; i < 16; i++)
         w[i] = word(p + 4 * i);
     for (int i = 16; i < 64; i++) {
-        uint32_t s0 = right(w[i - 15], 7) ^ right(w[i - 15], 18) ^ w[i - 15] >> 3;
-        uint32_t s1 = right(w[i - 2], 17) ^ right(w[i - 2], 19) ^ w[i - 2] >> 10;
+        uint32_t s0 = rotate_right(w[i - 15], 7) ^ rotate_right(w[i - 15], 18) ^ w[i - 15] >> 3;
+        uint32_t s1 = rotate_right(w[i - 2], 17) ^ rotate_right(w[i - 2], 19) ^ w[i - 2] >> 10;
         w[i] = w[i - 16] + s0 + w[i - 7] + s1;
     }
     for (int i = 0; i < 64; i++) {
-        uint32_t e1 = right(e, 6) ^ right(e, 11) ^ right(e, 25), choose = (e & f) ^ (~e & g);
-        uint32_t a0 = right(a, 2) ^ right(a, 13) ^ right(a, 22), most = (a & b) ^ (a & c) ^ (b & c);
+        uint32_t e1 = rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25),
+                 choose = (e & f) ^ (~e & g);
+        uint32_t a0 = rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22),
+                 most = (a & b) ^ (a & c) ^ (b & c);
         uint32_t t1 = h + e1 + choose + K256[i] + w[i], t2 = a0 + most;
         h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
     }
@@ -102,13 +104,13 @@ static void block1(uint32_t s[8], const unsigned char *p)
     for (int i = 0; i < 16; i++)
         w[i] = word(p + 4 * i);
     for (int i = 16; i < 80; i++)
-        w[i] = left(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
+        w[i] = rotate_left(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
     for (int i = 0; i < 80; i++) {
         uint32_t f = i < 20              ? (b & c) | (~b & d)
                      : i < 40 || i >= 60 ? b ^ c ^ d
                                          : (b & c) | (b & d) | (c & d);
-        uint32_t t = left(a, 5) + f + e + k[i / 20] + w[i];
-        e = d, d = c, c = left(b, 30), b = a, a = t;
+        uint32_t t = rotate_left(a, 5) + f + e + k[i / 20] + w[i];
+        e = d, d = c, c = rotate_left(b, 30), b = a, a = t;
     }
     s[0] += a, s[1] += b, s[2] += c, s[3] += d, s[4] += e;
 }

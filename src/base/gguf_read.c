@@ -57,15 +57,15 @@ static uint64_t number_at(const unsigned char *b, size_t bytes)
     return n;
 }
 
-static size_t left(const reader *r)
+static size_t bytes_left(const reader *r)
 {
     return (size_t)(r->end - r->at);
 }
 
-static bool take(reader *r, size_t bytes, uint64_t *out)
+static bool take_number(reader *r, size_t bytes, uint64_t *out)
 {
     *out = 0;
-    if (left(r) < bytes)
+    if (bytes_left(r) < bytes)
         return bad(r, "the header is cut off");
     *out = number_at(r->at, bytes);
     r->at += bytes;
@@ -75,7 +75,7 @@ static bool take(reader *r, size_t bytes, uint64_t *out)
 static bool take_u32(reader *r, uint32_t *out)
 {
     uint64_t n;
-    bool ok = take(r, 4, &n);
+    bool ok = take_number(r, 4, &n);
     *out = (uint32_t)n;
     return ok;
 }
@@ -84,9 +84,9 @@ static bool take_u32(reader *r, uint32_t *out)
 static const char *take_name(reader *r, const char *of)
 {
     uint64_t len;
-    if (!take(r, 8, &len))
+    if (!take_number(r, 8, &len))
         return NULL;
-    if (len == 0 || len > LONGEST_NAME || len > left(r) || memchr(r->at, 0, (size_t)len)) {
+    if (len == 0 || len > LONGEST_NAME || len > bytes_left(r) || memchr(r->at, 0, (size_t)len)) {
         tkc_fail(r->err, TINKC_E_MODEL,
                  "%s: the name of a %s is empty, too long, cut off or not a text", r->g->what, of);
         return NULL;
@@ -113,8 +113,8 @@ static size_t kind_size(uint32_t kind)
 static bool skip_strings(reader *r, const char *key, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
-        uint64_t len = left(r) < 8 ? 0 : number_at(r->at, 8);
-        if (left(r) < 8 || len > left(r) - 8)
+        uint64_t len = bytes_left(r) < 8 ? 0 : number_at(r->at, 8);
+        if (bytes_left(r) < 8 || len > bytes_left(r) - 8)
             return bad_key(r, key, "a text is cut off");
         r->at += 8 + len;
     }
@@ -130,7 +130,7 @@ static bool skip_items(reader *r, const char *key, uint32_t kind, uint64_t n)
         return bad_key(r, key, "arrays of arrays are not supported");
     if (!size)
         return bad_key(r, key, "its kind is unknown");
-    if (n > left(r) / size)
+    if (n > bytes_left(r) / size)
         return bad_key(r, key, "its value is cut off");
     r->at += n * size;
     return true;
@@ -142,7 +142,7 @@ static bool take_value(reader *r, const char *key, tkc_gguf_value *v)
         return false;
     v->n = 1;
     v->item = v->kind;
-    if (v->kind == TKC_GGUF_ARRAY && (!take_u32(r, &v->item) || !take(r, 8, &v->n)))
+    if (v->kind == TKC_GGUF_ARRAY && (!take_u32(r, &v->item) || !take_number(r, 8, &v->n)))
         return false;
     v->data = r->at;
     bool ok = skip_items(r, key, v->item, v->n);
@@ -175,13 +175,13 @@ static bool take_tensor(reader *r, tkc_gguf_tensor *t, uint64_t align)
     uint64_t count = 1;
     for (int i = 0; i < TKC_GGUF_MAX_DIMS; i++) {
         t->dims[i] = 1;
-        if (i < t->n_dims && !take(r, 8, &t->dims[i]))
+        if (i < t->n_dims && !take_number(r, 8, &t->dims[i]))
             return false;
         if (t->dims[i] == 0 || t->dims[i] > INT64_MAX / count)
             return bad_tensor(r, t->name, "its shape is empty or overflows");
         count *= t->dims[i];
     }
-    if (!take_u32(r, &t->type) || !take(r, 8, &t->offset))
+    if (!take_u32(r, &t->type) || !take_number(r, 8, &t->offset))
         return false;
     if (t->offset % align)
         return bad_tensor(r, t->name, "its data are not aligned");
@@ -208,11 +208,11 @@ static bool check_counts(reader *r, uint32_t version, uint64_t n_tensors, uint64
         return tkc_fail(r->err, TINKC_E_MODEL,
                         "%s: GGUF version %u is not supported; versions 2 and 3 are%s", r->g->what,
                         (unsigned)version, version > 0xffff ? " (the file may be big-endian)" : "");
-    if (n_keys > MOST_KEYS || n_keys > left(r) / 13)
+    if (n_keys > MOST_KEYS || n_keys > bytes_left(r) / 13)
         return tkc_fail(r->err, TINKC_E_MODEL,
                         "%s: %llu keys do not fit the file or the limit of %d", r->g->what,
                         (unsigned long long)n_keys, MOST_KEYS);
-    if (n_tensors > MOST_TENSORS || n_tensors > left(r) / 25)
+    if (n_tensors > MOST_TENSORS || n_tensors > bytes_left(r) / 25)
         return tkc_fail(r->err, TINKC_E_MODEL,
                         "%s: %llu tensors do not fit the file or the limit of %d", r->g->what,
                         (unsigned long long)n_tensors, MOST_TENSORS);
@@ -223,7 +223,7 @@ static bool read_all(reader *r)
 {
     uint32_t version;
     uint64_t n_tensors, n_keys;
-    if (!take_u32(r, &version) || !take(r, 8, &n_tensors) || !take(r, 8, &n_keys) ||
+    if (!take_u32(r, &version) || !take_number(r, 8, &n_tensors) || !take_number(r, 8, &n_keys) ||
         !check_counts(r, version, n_tensors, n_keys))
         return false;
     for (uint64_t i = 0; i < n_keys; i++)
@@ -237,10 +237,10 @@ static bool read_all(reader *r)
     if (!take_tensors(r, n_tensors, align))
         return false;
     size_t used = (size_t)(r->at - r->begin), padding = (size_t)(-used & (align - 1));
-    if (r->g->n_tensors && padding > left(r))
+    if (r->g->n_tensors && padding > bytes_left(r))
         return bad(r, "the tensors' data are missing");
     if (r->g->n_tensors)
-        r->g->data = (tinkc_bytes){ r->at + padding, left(r) - padding };
+        r->g->data = (tinkc_bytes){ r->at + padding, bytes_left(r) - padding };
     return true;
 }
 

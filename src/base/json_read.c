@@ -12,8 +12,9 @@ void tkc_json_open(tkc_json *j, tinkc_str text, tkc_arena *arena, tinkc_error *e
     assert(arena && err);
     if (!text.data)
         text = (tinkc_str){ "", 0 };
-    *j = (tkc_json){ text.data, text.data, text.data + text.len, arena, err, TINKC_E_BAD_RESPONSE,
-                     0,         true,      NULL };
+    *j =
+        (tkc_json){ text.data, text.data, text.data + text.len, arena, err, TINKC_E_BAD_RESPONSE, 0,
+                    true,      NULL };
 }
 
 bool tkc_json_fail(tkc_json *j, const char *what)
@@ -75,7 +76,7 @@ static bool expect(tkc_json *j, int kind, const char *what)
     return found == kind || tkc_json_fail(j, what);
 }
 
-static bool enter(tkc_json *j, int kind, const char *what)
+static bool enter_level(tkc_json *j, int kind, const char *what)
 {
     if (!expect(j, kind, what))
         return false;
@@ -89,12 +90,12 @@ static bool enter(tkc_json *j, int kind, const char *what)
 
 bool tkc_json_object(tkc_json *j)
 {
-    return enter(j, TKC_JSON_OBJECT, "an object is needed");
+    return enter_level(j, TKC_JSON_OBJECT, "an object is needed");
 }
 
 bool tkc_json_array(tkc_json *j)
 {
-    return enter(j, TKC_JSON_ARRAY, "an array is needed");
+    return enter_level(j, TKC_JSON_ARRAY, "an array is needed");
 }
 
 /* After a member: true if another follows (its comma is consumed), false after the bracket. */

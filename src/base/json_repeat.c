@@ -41,7 +41,7 @@ tinkc_str tkc_repeated_name(tinkc_str *names, size_t n)
     return (tinkc_str){ NULL, 0 };
 }
 
-static bool push(walk *w, tinkc_str name)
+static bool push_name(walk *w, tinkc_str name)
 {
     if (w->n == w->room) {
         size_t room = w->room * 2;
@@ -64,7 +64,7 @@ static void walk_object(walk *w)
     const size_t mine = w->n;
     tinkc_str name;
     (void)tkc_json_object(&w->j);
-    while (!w->found.data && tkc_json_key(&w->j, &name) && push(w, name))
+    while (!w->found.data && tkc_json_key(&w->j, &name) && push_name(w, name))
         walk_value(w);
     if (!w->found.data && !tkc_failed(w->j.err))
         w->found = tkc_repeated_name(w->names + mine, w->n - mine);

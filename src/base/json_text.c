@@ -132,7 +132,7 @@ typedef struct writing {
     int how, step;
 } writing;
 
-static void put(writing *w, const char *text)
+static void put_cstr(writing *w, const char *text)
 {
     tkc_buf_cstr(w->out, text, w->err);
 }
@@ -154,7 +154,7 @@ static void put_string(writing *w, tinkc_str s)
 {
     static const char marks[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
     size_t from = 0;
-    put(w, "\"");
+    put_cstr(w, "\"");
     for (size_t i = 0, n; i <= s.len; i += n) {
         unsigned char c = i < s.len ? (unsigned char)s.data[i] : 0;
         n = c < 0x80 ? 1 : tkc_utf8_length(s.data + i, s.len - i);
@@ -166,11 +166,11 @@ static void put_string(writing *w, tinkc_str s)
         if (c >= 0x80)
             put_ascii(w, s.data + i, n);
         else if (mark)
-            put(w, (char[]){ '\\', names[mark - marks], '\0' });
+            put_cstr(w, (char[]){ '\\', names[mark - marks], '\0' });
         else if (i < s.len)
             tkc_buf_printf(w->out, w->err, "\\u%04X", (unsigned)c);
     }
-    put(w, "\"");
+    put_cstr(w, "\"");
 }
 
 /* 17 digits, so that it is read back as the same number: 0.5, 1.0, 1e22, 1e-7. */
@@ -183,14 +183,14 @@ static void put_real(writing *w, double value)
         *at = '.';
     char *e = strchr(text, 'e');
     if (!e) {
-        put(w, text);
-        put(w, *at ? "" : ".0");
+        put_cstr(w, text);
+        put_cstr(w, *at ? "" : ".0");
         return;
     }
     size_t zeros = strspn(e + 2, "0");
     tkc_buf_add(w->out, text, (size_t)(e - text), w->err);
-    put(w, e[1] == '-' ? "e-" : "e");
-    put(w, e + 2 + zeros);
+    put_cstr(w, e[1] == '-' ? "e-" : "e");
+    put_cstr(w, e + 2 + zeros);
 }
 
 static void put_value(writing *w, const tkc_tree *v, int depth);
@@ -199,7 +199,7 @@ static void put_value(writing *w, const tkc_tree *v, int depth);
 static void put_break(writing *w, bool first, int depth, bool closes)
 {
     if (!first && !closes)
-        put(w, w->step || !(w->how & TKC_TREE_SPACED) ? "," : ", ");
+        put_cstr(w, w->step || !(w->how & TKC_TREE_SPACED) ? "," : ", ");
     if (w->step)
         tkc_buf_printf(w->out, w->err, "\n%*s", depth * w->step, "");
 }
@@ -207,7 +207,7 @@ static void put_break(writing *w, bool first, int depth, bool closes)
 static void put_member(writing *w, const char *key, const tkc_tree *v, int depth)
 {
     put_string(w, tkc_str(key));
-    put(w, w->step || w->how & TKC_TREE_SPACED ? ": " : ":");
+    put_cstr(w, w->step || w->how & TKC_TREE_SPACED ? ": " : ":");
     put_value(w, v, depth);
 }
 
@@ -236,7 +236,7 @@ static void put_object(writing *w, const tkc_tree *v, int depth)
 {
     const char *key;
     tkc_tree *value;
-    put(w, "{");
+    put_cstr(w, "{");
     if (w->how & TKC_TREE_SORTED)
         put_sorted(w, v, depth + 1);
     else
@@ -246,19 +246,19 @@ static void put_object(writing *w, const tkc_tree *v, int depth)
         }
     if (tkc_tree_members(v))
         put_break(w, false, depth, true);
-    put(w, "}");
+    put_cstr(w, "}");
 }
 
 static void put_array(writing *w, const tkc_tree *v, int depth)
 {
-    put(w, "[");
+    put_cstr(w, "[");
     for (size_t i = 0; i < tkc_tree_length(v); i++) {
         put_break(w, i == 0, depth + 1, false);
         put_value(w, tkc_tree_at(v, i), depth + 1);
     }
     if (tkc_tree_length(v))
         put_break(w, false, depth, true);
-    put(w, "]");
+    put_cstr(w, "]");
 }
 
 static void put_value(writing *w, const tkc_tree *v, int depth)
@@ -280,10 +280,10 @@ static void put_value(writing *w, const tkc_tree *v, int depth)
         put_real(w, tkc_tree_number(v));
         break;
     case TKC_TREE_BOOL:
-        put(w, tkc_tree_is_true(v) ? "true" : "false");
+        put_cstr(w, tkc_tree_is_true(v) ? "true" : "false");
         break;
     default:
-        put(w, "null");
+        put_cstr(w, "null");
     }
 }
 

@@ -38,7 +38,7 @@ struct tkc_tree {
     } is;
 };
 
-static void *take(tkc_arena *arena, size_t size)
+static void *take_memory(tkc_arena *arena, size_t size)
 {
     tinkc_error why; /* arena->failed says enough */
     why.code = TINKC_OK;
@@ -47,7 +47,7 @@ static void *take(tkc_arena *arena, size_t size)
 
 static tkc_tree *new_value(tkc_arena *arena, int kind)
 {
-    tkc_tree *v = take(arena, sizeof *v);
+    tkc_tree *v = take_memory(arena, sizeof *v);
     if (v)
         *v = (tkc_tree){ .kind = kind };
     return v;
@@ -162,7 +162,7 @@ static uint32_t *slot_of(const tkc_tree *v, tinkc_str key)
             return &l->slots[i];
 }
 
-static member *find(const tkc_tree *v, tinkc_str key)
+static member *find_member(const tkc_tree *v, tinkc_str key)
 {
     if (!tkc_tree_members(v))
         return NULL;
@@ -179,7 +179,7 @@ static member *find(const tkc_tree *v, tinkc_str key)
 
 tkc_tree *tkc_tree_get_str(const tkc_tree *v, tinkc_str key)
 {
-    const member *m = find(v, key);
+    const member *m = find_member(v, key);
     return m ? m->value : NULL;
 }
 
@@ -211,7 +211,7 @@ bool tkc_tree_get_true(const tkc_tree *v, const char *key)
 static bool equal_members(const tkc_tree *a, const tkc_tree *b)
 {
     for (size_t i = 0; i < a->n; i++) {
-        const member *m = &a->is.list.of.members[i], *other = find(b, m->key);
+        const member *m = &a->is.list.of.members[i], *other = find_member(b, m->key);
         if (!other || !tkc_tree_equal(m->value, other->value))
             return false;
     }
@@ -266,9 +266,9 @@ static bool is_text(tinkc_str s)
     return s.data != NULL;
 }
 
-static const char *keep(tkc_arena *arena, tinkc_str s)
+static const char *keep_copy(tkc_arena *arena, tinkc_str s)
 {
-    char *copy = take(arena, s.len + 1);
+    char *copy = take_memory(arena, s.len + 1);
     if (copy) {
         memcpy(copy, s.data, s.len);
         copy[s.len] = '\0';
@@ -279,7 +279,7 @@ static const char *keep(tkc_arena *arena, tinkc_str s)
 tkc_tree *tkc_tree_new_str(tkc_arena *arena, tinkc_str text)
 {
     tkc_tree *v = is_text(text) ? new_value(arena, TKC_TREE_TEXT) : NULL;
-    const char *copy = v ? keep(arena, text) : NULL;
+    const char *copy = v ? keep_copy(arena, text) : NULL;
     if (!copy)
         return NULL;
     v->is.text = tkc_strn(copy, text.len);
@@ -339,7 +339,7 @@ bool tkc_tree_whole(const tkc_tree *v)
 /* ---- changing ---- */
 
 /* Makes room for one more of `size` bytes. */
-static bool make_room(tkc_tree *v, size_t size)
+static bool make_member_room(tkc_tree *v, size_t size)
 {
     list *l = &v->is.list;
     if (v->n < l->room)
@@ -347,7 +347,7 @@ static bool make_room(tkc_tree *v, size_t size)
     if (l->room > UINT32_MAX / 4)
         return !(l->home->failed = true);
     size_t room = l->room ? (size_t)l->room * 2 : 4;
-    void *grown = take(l->home, room * size);
+    void *grown = take_memory(l->home, room * size);
     if (!grown)
         return false;
     if (v->n)
@@ -365,7 +365,7 @@ static bool index_members(tkc_tree *v)
         l->slots = NULL;
     else if (!l->slots || l->n_slots < l->room * 2) {
         l->n_slots = l->room * 2;
-        l->slots = take(l->home, l->n_slots * sizeof *l->slots);
+        l->slots = take_memory(l->home, l->n_slots * sizeof *l->slots);
         if (!l->slots)
             return false;
     }
@@ -380,7 +380,7 @@ static bool index_members(tkc_tree *v)
 static bool add_member(tkc_tree *v, tinkc_str key, const tkc_tree *value)
 {
     list *l = &v->is.list;
-    const char *copy = make_room(v, sizeof(member)) ? keep(l->home, key) : NULL;
+    const char *copy = make_member_room(v, sizeof(member)) ? keep_copy(l->home, key) : NULL;
     if (!copy)
         return false;
     l->of.members[v->n++] = (member){ tkc_strn(copy, key.len), (tkc_tree *)(uintptr_t)value };
@@ -396,7 +396,7 @@ bool tkc_tree_set_str(tkc_tree *v, tinkc_str key, const tkc_tree *value)
 {
     if (!tkc_tree_is_object(v) || !value || !is_text(key) || memchr(key.data, 0, key.len))
         return false;
-    member *m = find(v, key);
+    member *m = find_member(v, key);
     if (m)
         m->value = (tkc_tree *)(uintptr_t)value;
     return m || add_member(v, key, value);
@@ -429,7 +429,7 @@ bool tkc_tree_set_bool(tkc_tree *v, const char *key, bool value)
 
 void tkc_tree_remove(tkc_tree *v, const char *key)
 {
-    member *m = key ? find(v, tkc_str(key)) : NULL;
+    member *m = key ? find_member(v, tkc_str(key)) : NULL;
     if (!m)
         return;
     member *end = v->is.list.of.members + v->n--;
@@ -457,7 +457,7 @@ void tkc_tree_update_missing(tkc_tree *v, const tkc_tree *from)
 
 bool tkc_tree_insert(tkc_tree *v, size_t i, const tkc_tree *value)
 {
-    if (!tkc_tree_is_array(v) || !value || i > v->n || !make_room(v, sizeof(tkc_tree *)))
+    if (!tkc_tree_is_array(v) || !value || i > v->n || !make_member_room(v, sizeof(tkc_tree *)))
         return false;
     tkc_tree **at = v->is.list.of.items + i;
     memmove(at + 1, at, (v->n++ - i) * sizeof *at);

@@ -28,7 +28,7 @@ static void begin_value(tkc_jsonw *w)
     w->named = false;
 }
 
-static void begin(tkc_jsonw *w, bool array)
+static void begin_container(tkc_jsonw *w, bool array)
 {
     begin_value(w);
     if (w->depth == TKC_JSONW_MAX_DEPTH) {
@@ -42,12 +42,12 @@ static void begin(tkc_jsonw *w, bool array)
 
 void tkc_jsonw_object(tkc_jsonw *w)
 {
-    begin(w, false);
+    begin_container(w, false);
 }
 
 void tkc_jsonw_array(tkc_jsonw *w)
 {
-    begin(w, true);
+    begin_container(w, true);
 }
 
 void tkc_jsonw_end(tkc_jsonw *w)

@@ -29,7 +29,7 @@ static _Atomic(void (*)(void)) before_exit;
 static atomic_int watching;
 
 /* True: the thread in *last is the caller's to join. */
-static bool take(pthread_t *last)
+static bool take_last(pthread_t *last)
 {
     bool taken = place.process == getpid();
     *last = place.last;
@@ -48,7 +48,7 @@ static void at_exit(void)
         before();
     pthread_mutex_lock(&place.lock);
     place.exiting = getpid();
-    bool joins = take(&last);
+    bool joins = take_last(&last);
     pthread_mutex_unlock(&place.lock);
     if (joins && !pthread_equal(last, pthread_self()))
         tkc_join_within(last, EXIT_PATIENCE_S);
@@ -69,7 +69,7 @@ void tkc_thread_leaves(void)
         tkc_leave_watch(NULL);
     pthread_mutex_lock(&place.lock);
     bool late = place.exiting == getpid();
-    bool joins = take(&last);
+    bool joins = take_last(&last);
     if (!late) {
         place.last = pthread_self();
         place.process = getpid();

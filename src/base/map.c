@@ -34,7 +34,7 @@ void tkc_map_free(tkc_map *map)
     tkc_map_init(map, map->a);
 }
 
-static tkc_map_entry *find(const tkc_map *map, tinkc_str key, uint64_t hash)
+static tkc_map_entry *find_entry(const tkc_map *map, tinkc_str key, uint64_t hash)
 {
     if (!map->n_slots)
         return NULL;
@@ -49,13 +49,13 @@ static tkc_map_entry *find(const tkc_map *map, tinkc_str key, uint64_t hash)
 
 void *tkc_map_get(const tkc_map *map, tinkc_str key)
 {
-    const tkc_map_entry *e = find(map, key, hash_key(map, key));
+    const tkc_map_entry *e = find_entry(map, key, hash_key(map, key));
     return e ? e->value : NULL;
 }
 
 bool tkc_map_has(const tkc_map *map, tinkc_str key)
 {
-    return find(map, key, hash_key(map, key)) != NULL;
+    return find_entry(map, key, hash_key(map, key)) != NULL;
 }
 
 static void put_slot(tkc_map *map, size_t index)
@@ -98,7 +98,7 @@ bool tkc_map_set(tkc_map *map, tinkc_str key, void *value, void **old, tinkc_err
     if (!map->n_slots)
         map->seed = tkc_random(tkc_clock_real());
     uint64_t hash = hash_key(map, key);
-    tkc_map_entry *e = find(map, key, hash);
+    tkc_map_entry *e = find_entry(map, key, hash);
     if (e) {
         if (old)
             *old = e->value;
@@ -123,7 +123,7 @@ bool tkc_map_set(tkc_map *map, tinkc_str key, void *value, void **old, tinkc_err
 
 void *tkc_map_remove(tkc_map *map, tinkc_str key)
 {
-    tkc_map_entry *e = find(map, key, hash_key(map, key));
+    tkc_map_entry *e = find_entry(map, key, hash_key(map, key));
     if (!e)
         return NULL;
     tkc_release(map->a, e->key, e->key_len + 1);

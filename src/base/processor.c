@@ -23,7 +23,7 @@ static bool all_of(unsigned word, unsigned bits)
     return (word & bits) == bits;
 }
 
-static uint32_t find(void)
+static uint32_t find_features(void)
 {
     enum { SSE41 = 1 << 19, FMA = 1 << 12, F16C = 1 << 29 };          /* leaf 1, ecx */
     enum { AVX2 = 1 << 5, SHA = 1 << 29, F = 1 << 16, DQ = 1 << 17 }; /* leaf 7, ebx */
@@ -50,14 +50,14 @@ static uint32_t find(void)
 
 #elif defined(__aarch64__)
 
-static uint32_t find(void)
+static uint32_t find_features(void)
 {
     return TKC_HAS_NEON | (tkc_arm_bf16() ? (uint32_t)TKC_HAS_BF16 : 0);
 }
 
 #else
 
-static uint32_t find(void)
+static uint32_t find_features(void)
 {
     return 0;
 }
@@ -70,7 +70,7 @@ uint32_t tkc_processor(void)
     static _Atomic uint32_t found; /* by any thread; all find the same */
     uint32_t has = atomic_load_explicit(&found, memory_order_relaxed);
     if (!has) {
-        has = find() | KNOWN;
+        has = find_features() | KNOWN;
         atomic_store_explicit(&found, has, memory_order_relaxed);
     }
     return has & ~(uint32_t)KNOWN;

@@ -66,7 +66,8 @@ static bool decode_body(tinkc_str text, bool url, unsigned char *out)
     return true;
 }
 
-static bool decode(tinkc_str text, bool url, tkc_arena *arena, tinkc_bytes *out, tinkc_error *err)
+static bool decode_characters(tinkc_str text, bool url, tkc_arena *arena, tinkc_bytes *out,
+                              tinkc_error *err)
 {
     size_t padded = text.len;
     while (text.len && padded - text.len < 2 && text.data[text.len - 1] == '=')
@@ -86,10 +87,10 @@ static bool decode(tinkc_str text, bool url, tkc_arena *arena, tinkc_bytes *out,
 
 bool tkc_base64_decode(tinkc_str text, tkc_arena *arena, tinkc_bytes *out, tinkc_error *err)
 {
-    return decode(text, false, arena, out, err);
+    return decode_characters(text, false, arena, out, err);
 }
 
 bool tkc_base64url_decode(tinkc_str text, tkc_arena *arena, tinkc_bytes *out, tinkc_error *err)
 {
-    return decode(text, true, arena, out, err);
+    return decode_characters(text, true, arena, out, err);
 }

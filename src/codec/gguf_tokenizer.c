@@ -63,8 +63,8 @@ typedef struct vocab {
     bool add_bos, add_eos, add_space;
 } vocab;
 
-static bool refuse(const tkc_gguf *g, const char *key, tinkc_str value, const char *works,
-                   tinkc_error *err)
+static bool refuse_value(const tkc_gguf *g, const char *key, tinkc_str value, const char *works,
+                         tinkc_error *err)
 {
     return tkc_fail(err, TINKC_E_UNSUPPORTED,
                     "%s: key '%s': '%.*s' is not supported; supported: %s", g->what, key,
@@ -87,10 +87,10 @@ static bool choose_kind(vocab *v, tinkc_error *err)
     if (tkc_str_is(model, "llama"))
         return true;
     if (!tkc_str_is(model, "gpt2"))
-        return refuse(v->g, "tokenizer.ggml.model", model,
-                      "gpt2 (byte-level BPE) and llama (SentencePiece)", err);
+        return refuse_value(v->g, "tokenizer.ggml.model", model,
+                            "gpt2 (byte-level BPE) and llama (SentencePiece)", err);
     v->pre = find_pretokenizer(pre);
-    return v->pre || refuse(v->g, "tokenizer.ggml.pre", pre, names, err);
+    return v->pre || refuse_value(v->g, "tokenizer.ggml.pre", pre, names, err);
 }
 
 static bool check_texts(const tkc_gguf *g, const char *key, const tinkc_str *list, size_t n,

@@ -43,7 +43,7 @@ static void put_name(tkc_query *q, tinkc_str name)
     tkc_buf_char(q->out, '=', q->err);
 }
 
-static void put(tkc_query *q, tinkc_str name, tinkc_str value)
+static void put_pair(tkc_query *q, tinkc_str name, tinkc_str value)
 {
     if (value.len == 0)
         return;
@@ -53,7 +53,7 @@ static void put(tkc_query *q, tinkc_str name, tinkc_str value)
 
 void tkc_query_str(tkc_query *q, const char *name, const char *value)
 {
-    put(q, tkc_str(name), tkc_str(value));
+    put_pair(q, tkc_str(name), tkc_str(value));
 }
 
 void tkc_query_i64(tkc_query *q, const char *name, int64_t value)

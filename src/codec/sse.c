@@ -112,7 +112,7 @@ static bool next_line(tinkc_sse_parser *p, tinkc_str *line)
     return true;
 }
 
-static bool set(tkc_buf *to, tinkc_str value, tinkc_error *err)
+static bool set_field(tkc_buf *to, tinkc_str value, tinkc_error *err)
 {
     tkc_buf_clear(to);
     return tkc_buf_str(to, value, err);
@@ -128,9 +128,9 @@ static bool take_field(tinkc_sse_parser *p, tinkc_str name, tinkc_str value, tin
         tkc_buf_str(&p->data, value, err);
     } else if (tkc_str_is(name, "event")) {
         p->has_event = true;
-        set(&p->event, value, err);
+        set_field(&p->event, value, err);
     } else if (tkc_str_is(name, "id") && tkc_str_find(value, '\0') == value.len) {
-        set(&p->id, value, err);
+        set_field(&p->id, value, err);
     } else if (tkc_str_is(name, "retry") && tkc_parse_u64(value, &retry) && retry <= INT64_MAX) {
         p->retry_ms = (int64_t)retry;
     }
@@ -157,7 +157,7 @@ static bool take_line(tinkc_sse_parser *p, tinkc_str line, tinkc_error *err)
 }
 
 /* After a blank line: an event, if there is data or a name. The id is kept for the next one. */
-static const tinkc_sse *dispatch(tinkc_sse_parser *p, tinkc_error *err)
+static const tinkc_sse *dispatch_event(tinkc_sse_parser *p, tinkc_error *err)
 {
     bool something = p->has_data || p->has_event;
     assert(p->has_data || !p->data.len);
@@ -187,7 +187,7 @@ const tinkc_sse *tinkc_sse_next(tinkc_sse_parser *p, tinkc_error *err)
         if (!blank && !take_line(p, line, err))
             return NULL;
         p->begun = true;
-        const tinkc_sse *event = blank ? dispatch(p, err) : NULL;
+        const tinkc_sse *event = blank ? dispatch_event(p, err) : NULL;
         if (event || tkc_failed(err))
             return event;
     }

@@ -265,7 +265,7 @@ static int hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static const char *decode(tinkc_str text, bool plus, tkc_arena *arena, tinkc_error *err)
+static const char *decode_escapes(tinkc_str text, bool plus, tkc_arena *arena, tinkc_error *err)
 {
     char *out = tkc_arena_alloc(arena, text.len + 1, err);
     size_t n = 0;
@@ -293,10 +293,10 @@ static const char *decode(tinkc_str text, bool plus, tkc_arena *arena, tinkc_err
 
 const char *tkc_percent_decode(tinkc_str text, tkc_arena *arena, tinkc_error *err)
 {
-    return decode(text, false, arena, err);
+    return decode_escapes(text, false, arena, err);
 }
 
 const char *tkc_form_decode(tinkc_str text, tkc_arena *arena, tinkc_error *err)
 {
-    return decode(text, true, arena, err);
+    return decode_escapes(text, true, arena, err);
 }

@@ -28,8 +28,8 @@ static bool too_large(size_t max, tinkc_error *err)
 }
 
 /* Decompresses in pieces, so that memory follows the actual data, not the size a frame claims. */
-static bool unpack(ZSTD_DStream *stream, ZSTD_inBuffer in, size_t max, tkc_buf *out,
-                   tinkc_error *err)
+static bool unpack_frames(ZSTD_DStream *stream, ZSTD_inBuffer in, size_t max, tkc_buf *out,
+                          tinkc_error *err)
 {
     size_t step = ZSTD_DStreamOutSize(), total = 0, left = 1;
     while (in.pos < in.size || left != 0) {
@@ -65,7 +65,7 @@ bool tkc_zstd_decompress(const void *bytes, size_t len, size_t max, tkc_buf *out
     if (!stream)
         return tkc_fail_memory(err);
     (void)ZSTD_DCtx_setParameter(stream, ZSTD_d_windowLogMax, 27); /* 128 MiB, libzstd's usual */
-    bool done = unpack(stream, (ZSTD_inBuffer){ bytes, len, 0 }, max, out, err);
+    bool done = unpack_frames(stream, (ZSTD_inBuffer){ bytes, len, 0 }, max, out, err);
     ZSTD_freeDStream(stream);
     return done;
 }

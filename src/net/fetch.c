@@ -210,7 +210,7 @@ static bool set_headers(hop *h)
     return !tkc_failed(h->err) && (grown || tkc_fail_memory(h->err));
 }
 
-static void set(hop *h, CURLoption option, const char *text)
+static void set_option(hop *h, CURLoption option, const char *text)
 {
     if (h->f->curl->easy_setopt(h->f->easy, option, text) != CURLE_OK)
         tkc_fail(h->err, TINKC_E_CONNECTION, "libcurl rejected a setting");
@@ -243,11 +243,11 @@ static void set_body(hop *h)
         set_number(h, CURLOPT_POST, 1);
         curl->easy_setopt(easy, CURLOPT_POSTFIELDS, r->body.len ? (const char *)r->body.data : "");
         curl->easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->body.len);
-        set(h, CURLOPT_CUSTOMREQUEST, r->method);
+        set_option(h, CURLOPT_CUSTOMREQUEST, r->method);
     }
 }
 
-static bool prepare(hop *h)
+static bool prepare_hop(hop *h)
 {
     const tkc_curl *curl = h->f->curl;
     const tkc_fetcher_options *o = h->f->o;
@@ -257,12 +257,12 @@ static bool prepare(hop *h)
     h->detail[0] = 0;
     if (!set_headers(h))
         return false;
-    set(h, CURLOPT_URL, h->url);
+    set_option(h, CURLOPT_URL, h->url);
     set_body(h);
     if (o->proxy)
-        set(h, CURLOPT_PROXY, o->proxy);
+        set_option(h, CURLOPT_PROXY, o->proxy);
     if (o->ca_file)
-        set(h, CURLOPT_CAINFO, o->ca_file);
+        set_option(h, CURLOPT_CAINFO, o->ca_file);
     set_number(h, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     set_number(h, CURLOPT_NOSIGNAL, 1);
     set_number(h, CURLOPT_TCP_KEEPALIVE, 1);
@@ -313,7 +313,7 @@ static CURLcode wait_for_end(hop *h)
 }
 
 /* What the caller or a callback said first counts. */
-static void explain(hop *h, CURLcode result)
+static void explain_transfer(hop *h, CURLcode result)
 {
     char text[CURL_ERROR_SIZE + 128];
     long os_error = 0;
@@ -341,7 +341,7 @@ static bool run_hop(hop *h)
     tkc_buf_clear(&h->r->text);
     tkc_buf_clear(&h->r->pairs);
     CURLcode result = CURLE_FAILED_INIT;
-    if (prepare(h)) {
+    if (prepare_hop(h)) {
         if (h->f->curl->multi_add_handle(h->f->multi, h->f->easy) == CURLM_OK) {
             result = wait_for_end(h);
             h->f->curl->multi_remove_handle(h->f->multi, h->f->easy);
@@ -351,7 +351,7 @@ static bool run_hop(hop *h)
         else if (result == CURLE_OK)
             see_head(h); /* for an answer without a body */
         else
-            explain(h, result);
+            explain_transfer(h, result);
     }
     h->f->curl->slist_free_all(h->lines);
     h->lines = NULL;

@@ -325,7 +325,7 @@ static void start_waiting(tkc_http *http)
     }
 }
 
-static void collect(tkc_http_pool *pool)
+static void collect_messages(tkc_http_pool *pool)
 {
     CURLMsg *m;
     int left;
@@ -349,7 +349,7 @@ static int64_t run_curl_timers(tkc_http *http)
         if (pool->multi && pool->curl_due_ms <= monotonic_ms()) {
             pool->curl_due_ms = NEVER_MS;
             http->curl->multi_socket_action(pool->multi, CURL_SOCKET_TIMEOUT, 0, &running);
-            collect(pool);
+            collect_messages(pool);
         }
         due = pool->curl_due_ms < due ? pool->curl_due_ms : due;
     }
@@ -374,7 +374,7 @@ static void run_events(tkc_http *http, const tkc_ready *events, int n)
                                             &running);
     }
     for (size_t i = 0; i < TKC_HTTP_POOLS; i++)
-        collect(&http->pools[i]);
+        collect_messages(&http->pools[i]);
 }
 
 static bool has_work(const tkc_http *http)
@@ -412,7 +412,7 @@ static void wait_for_sockets(void *self, int wake_fd, int64_t timeout_ms)
 /* ---- the transport ---- */
 
 /* Called by the first request: opens libcurl and becomes the loop's waiter. */
-static bool begin(tkc_http *http, tinkc_error *err)
+static bool begin_http(tkc_http *http, tinkc_error *err)
 {
     if (tkc_failed(err) || http->curl)
         return !tkc_failed(err);
@@ -433,7 +433,7 @@ static void http_send(void *self, const tinkc_request *request, tinkc_reply *rep
 {
     tkc_http *http = self;
     tinkc_error err = { 0 };
-    tkc_exchange *x = begin(http, &err) ? tkc_zalloc(http->a, sizeof *x, &err) : NULL;
+    tkc_exchange *x = begin_http(http, &err) ? tkc_zalloc(http->a, sizeof *x, &err) : NULL;
     if (!x) {
         reply->fail(reply, TINKC_E_CONNECTION, err.message);
         return;

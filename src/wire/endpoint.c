@@ -122,7 +122,7 @@ typedef struct segments {
 } segments;
 
 /* Splits after the leading '/'. False if there are more segments than any endpoint has. */
-static bool split(tinkc_str path, segments *out)
+static bool split_path(tinkc_str path, segments *out)
 {
     out->n = 0;
     if (path.len == 0 || path.data[0] != '/')
@@ -185,7 +185,7 @@ bool tkc_route_find(tinkc_str method, tinkc_str path, tkc_arena *arena, tkc_rout
     segments s;
     found f;
     *out = (tkc_route){ NULL, NULL, NULL, 404 };
-    if (!split(path, &s))
+    if (!split_path(path, &s))
         return true;
     for (size_t i = 0; i < TKC_EP_COUNT; i++) {
         if (!matches(&endpoints[i], &s, &f))

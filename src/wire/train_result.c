@@ -377,8 +377,8 @@ static bool check_rows(const tkc_output_row *rows, size_t n, tinkc_error *err)
     return true;
 }
 
-static bool gather(const tkc_output_row *rows, size_t n, const char *name, tkc_arena *arena,
-                   tkc_batched_tensor *out, tinkc_error *err)
+static bool gather_field(const tkc_output_row *rows, size_t n, const char *name, tkc_arena *arena,
+                         tkc_batched_tensor *out, tinkc_error *err)
 {
     assert(n > 0);
     const tkc_tensor *first = row_field(&rows[0], name);
@@ -411,7 +411,7 @@ static bool make_record(const tkc_output_row *rows, size_t n, tkc_arena *arena,
     if (!fields)
         return false;
     for (size_t k = 0; k < n_fields; k++)
-        if (!gather(rows, n, rows[0].fields.data[k].name, arena, &fields[k], err))
+        if (!gather_field(rows, n, rows[0].fields.data[k].name, arena, &fields[k], err))
             return false;
     *out = (tkc_array_record){ .type_tag = "", .n_datums = (int64_t)n };
     out->fields.data = fields;

@@ -84,7 +84,7 @@ static void pull_head(void *user)
 
 /* How many of the bytes were handed on at once, in the sleeping reader's place. It has nothing to read, and
  * only this thread can change that: no lock is needed for the call. */
-static size_t hand_on(tkc_pull *p, const void *data, size_t len)
+static size_t hand_on_bytes(tkc_pull *p, const void *data, size_t len)
 {
     if (!p->take)
         return 0;
@@ -96,7 +96,7 @@ static size_t hand_on(tkc_pull *p, const void *data, size_t len)
     return n;
 }
 
-static bool keep(tkc_pull *p, const void *data, size_t len)
+static bool keep_bytes(tkc_pull *p, const void *data, size_t len)
 {
     tinkc_error err = { 0 };
     pthread_mutex_lock(&p->shared.lock);
@@ -117,8 +117,8 @@ static bool keep(tkc_pull *p, const void *data, size_t len)
 static bool pull_sink(void *user, const void *data, size_t len)
 {
     tkc_pull *p = user;
-    size_t gone = hand_on(p, data, len);
-    return (gone && gone == len) || keep(p, (const char *)data + gone, len - gone);
+    size_t gone = hand_on_bytes(p, data, len);
+    return (gone && gone == len) || keep_bytes(p, (const char *)data + gone, len - gone);
 }
 
 static size_t pull_room(void *user)
@@ -298,7 +298,7 @@ static void take_back(tkc_pull *p, size_t n)
 
 /* Needs shared.lock. Waking for every packet would cost more than the packet: while much is coming,
  * waits a moment until a good part of the buffer is full. */
-static void gather(tkc_pull *p)
+static void gather_bytes(tkc_pull *p)
 {
     int64_t deadline = tkc_deadline_ns(GATHER_MS);
     p->shared.want = MANY_BYTES;
@@ -313,7 +313,7 @@ size_t tkc_pull_next(tkc_pull *p, const void **bytes, tinkc_error *err)
     pthread_mutex_lock(&p->shared.lock);
     take_back(p, p->shared.lent);
     if (p->shared.flows && !p->take)
-        gather(p);
+        gather_bytes(p);
     p->shared.reads = true;
     (void)wait_for(p, has_news, TINKC_FOREVER, err);
     p->shared.flows = p->shared.bytes.len >= MANY_BYTES / 4;

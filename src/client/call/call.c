@@ -445,7 +445,7 @@ static void run_finish(tkc_task *task)
 }
 
 /* Always by way of a task, so that `done` never comes from inside another call of ours. */
-static void finish(inner *c)
+static void finish_call(inner *c)
 {
     assert(tkc_loop_is_current(c->client->loop));
     if (c->finish_posted || c->finished)
@@ -458,7 +458,7 @@ static void finish(inner *c)
 static void finish_with(inner *c, const tinkc_error *err)
 {
     c->call.err = *err;
-    finish(c);
+    finish_call(c);
 }
 
 void tkc_emit_about(tinkc_client *client, tinkc_future *f, int32_t endpoint, const tinkc_event *e)
@@ -580,11 +580,11 @@ static void window_outcome(inner *c)
     /* The sample waits itself, until a time that all samples of this address and key share
      * (sample_op.c): a pause of its own in here would come on top. */
     if (c->spec.backpressure && (err->http_status == 429 || pause)) {
-        finish(c);
+        finish_call(c);
         return;
     }
     if (is_final(c)) {
-        finish(c);
+        finish_call(c);
         return;
     }
     int64_t left = window_left(c);
@@ -600,7 +600,7 @@ static void window_outcome(inner *c)
     if (c->spec.window)
         report_failure(c, retryable);
     if (!may || !retryable || left <= 0) {
-        finish(c);
+        finish_call(c);
         return;
     }
     int64_t wait = c->round < 5 ? (int64_t)1000 << c->round : WINDOW_CAP_MS;
@@ -732,7 +732,7 @@ static void attempt_ended(inner *c)
     log_deprecation(c);
     if (!c->call.err.code) {
         apply_pool_rule(c);
-        finish(c);
+        finish_call(c);
         return;
     }
     /* Another attempt would meet the same. */
@@ -751,7 +751,7 @@ static void attempt_ended(inner *c)
     /* After the attempts: what the rule makes of a 400 only the window may repeat. */
     apply_pool_rule(c);
     if (special)
-        finish(c);
+        finish_call(c);
     else
         window_outcome(c);
 }
@@ -1035,7 +1035,7 @@ void tkc_call_no_more(tkc_call *call)
     if (!c->timer.armed)
         return;
     tkc_loop_disarm(c->client->loop, &c->timer);
-    finish(c); /* with what the last attempt met */
+    finish_call(c); /* with what the last attempt met */
 }
 
 void tkc_call_resume(tkc_call *call)

@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "wire/messages.h"
 
-static void fail(tkc_poller *poller, const tinkc_error *err)
+static void fail_poller(tkc_poller *poller, const tinkc_error *err)
 {
     if (poller->failed)
         poller->failed(poller, err);
@@ -28,7 +28,7 @@ static void is_ready(tkc_ready_wait *wait, const tinkc_error *err)
 {
     tkc_poller *poller = TKC_OWNER(wait, tkc_poller, inner.ready);
     if (err)
-        fail(poller, err);
+        fail_poller(poller, err);
     else
         poller->inner.step(poller);
 }
@@ -58,7 +58,7 @@ void tkc_poller_pause(tkc_poller *poller, int64_t ms, tkc_poller_step *next)
 /* ---- calls ---- */
 
 /* The step may end the operation, so this keeps it. */
-static void answered(tkc_call *call)
+static void poller_answered(tkc_call *call)
 {
     tkc_poller *poller = call->owner;
     tinkc_future *f = poller->f;
@@ -77,14 +77,14 @@ void tkc_poller_ask(tkc_poller *poller, tkc_call *call, const tinkc_error *err,
 {
     assert(!poller->inner.call);
     if (!call) {
-        fail(poller, err);
+        fail_poller(poller, err);
         return;
     }
     poller->inner.step = next;
     poller->inner.call = call;
     call->f = tkc_op_is_done(poller->f) ? NULL : poller->f; /* what is over shows nothing more */
     call->owner = poller;
-    call->done = answered;
+    call->done = poller_answered;
     tkc_call_start(call);
 }
 
@@ -100,7 +100,7 @@ static void promise_done(tkc_promise *p)
     }
     tkc_op_error_body(poller->f, p->error_body);
     tkc_promise_end(p);
-    fail(poller, &err);
+    fail_poller(poller, &err);
 }
 
 void tkc_poller_poll(tkc_poller *poller, int32_t endpoint, tinkc_str request_id,
@@ -130,7 +130,7 @@ bool tkc_poller_result(tkc_poller *poller, void *result)
                              &poller->f->arena, result, &err);
     tkc_poller_release(poller);
     if (err.code)
-        fail(poller, &err);
+        fail_poller(poller, &err);
     return !err.code;
 }
 
@@ -162,7 +162,7 @@ static void submitted(tkc_poller *poller)
     else
         (void)tkc_submit_read(poller->answer, &poller->f->arena, &id, &err);
     if (err.code) {
-        fail(poller, &err);
+        fail_poller(poller, &err);
         return;
     }
     tkc_op_request_id(poller->f, id);

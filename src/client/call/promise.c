@@ -23,7 +23,7 @@ enum { PAUSE_LOG_MS = 60 * 1000 };
 
 static void poll_once(tkc_promise *p);
 
-static void finish(tkc_promise *p)
+static void finish_promise(tkc_promise *p)
 {
     assert(p->inner.running); /* it reports once */
     p->inner.running = false;
@@ -38,13 +38,13 @@ static void name_request(tkc_promise *p)
     memcpy(p->err.request_id, id, len); /* an error that names none yet: zeros follow */
 }
 
-static void fail(tkc_promise *p, const tinkc_error *err)
+static void fail_promise(tkc_promise *p, const tinkc_error *err)
 {
     p->err = *err;
     /* It was accepted: whatever ends the polling, the work may be done. */
     p->err.flags |= TINKC_IN_RETRIEVAL | TINKC_MAY_HAVE_RUN;
     name_request(p);
-    finish(p);
+    finish_promise(p);
 }
 
 static void timer_fired(tkc_timer *timer)
@@ -76,7 +76,7 @@ static void fetched(tkc_promise *p)
     tkc_session_wait_end(&p->inner.wait, true);
     if (p->together)
         tkc_session_poll_retrieved(p->together, p->inner.request_id);
-    finish(p);
+    finish_promise(p);
 }
 
 /* The last poll failed: there is no end to this, so it must be visible. */
@@ -197,7 +197,7 @@ static void expired(tkc_promise *p, const tkc_call *call)
     tinkc_error err = { 0 };
     tkc_fail(&err, TINKC_E_PROMISE_EXPIRED, "the result is gone: %.300s", call->err.message);
     err.http_status = 410;
-    fail(p, &err);
+    fail_promise(p, &err);
 }
 
 /* What on_failure makes of an outcome, in the words that the service's telemetry knows. */
@@ -213,7 +213,7 @@ static const char *failure_kind(int32_t status)
 }
 
 /* The same fields as the Python SDK's events, but for headers and bodies: those may hold secrets. */
-static void report(tkc_promise *p, const tkc_call *call)
+static void report_poll(tkc_promise *p, const tkc_call *call)
 {
     tinkc_client *client = p->client;
     if (!client->telemetry)
@@ -269,7 +269,7 @@ static void on_failure(tkc_promise *p, tkc_call *call)
 {
     p->err = call->err;
     if (call->status != 402)
-        report(p, call);
+        report_poll(p, call);
     /* Unless it is our side that could not keep the answer: then it says nothing about the
      * result. */
     if (call->status == 410 && !tkc_poll_is_lost(call)) {
@@ -282,7 +282,7 @@ static void on_failure(tkc_promise *p, tkc_call *call)
     }
     int64_t wait = tkc_poll_retry_ms(&p->inner.pace, p->client, call, p->f);
     if (wait == TKC_POLL_NO_MORE)
-        fail(p, &call->err);
+        fail_promise(p, &call->err);
     else
         poll_in_trouble(p, wait);
 }
@@ -302,7 +302,7 @@ static void failed_by_service(tkc_promise *p, const tkc_answer *answer)
     err.http_status = 200;
     p->err = err;
     name_request(p);
-    /* An answer, not a loss in retrieval: without the flags of fail. */
+    /* An answer, not a loss in retrieval: without the flags of fail_promise. */
     fetched(p);
 }
 
@@ -318,7 +318,7 @@ static void on_metadata(tkc_promise *p, int64_t size)
     if (p->inner.no_metadata) {
         tinkc_error err = { 0 };
         tkc_fail(&err, TINKC_E_BAD_RESPONSE, "the service withholds a result that was asked for");
-        fail(p, &err);
+        fail_promise(p, &err);
         return;
     }
     p->inner.no_metadata = true;
@@ -335,7 +335,7 @@ static void on_json(tkc_promise *p, tkc_call *call)
     tkc_answer answer = { 0 };
     tinkc_error err = { 0 };
     if (!read_json(p, body_of(call), &answer, &err)) {
-        fail(p, &err);
+        fail_promise(p, &err);
         return;
     }
     switch (answer.kind) {
@@ -364,7 +364,7 @@ static bool contains(const char *text, const char *part)
     return text && strstr(text, part) != NULL;
 }
 
-static void answered(tkc_call *call)
+static void poll_answered(tkc_call *call)
 {
     tkc_promise *p = call->owner;
     assert(p->inner.running && p->inner.call == call && !p->inner.timer.armed);
@@ -427,12 +427,12 @@ static void poll_once(tkc_promise *p)
     p->inner.iteration++;
     tkc_poll_begins(&p->inner.pace, p->client);
     if (!p->inner.call) {
-        fail(p, &err);
+        fail_promise(p, &err);
         return;
     }
     p->inner.call->f = p->f;
     p->inner.call->owner = p;
-    p->inner.call->done = answered;
+    p->inner.call->done = poll_answered;
     tkc_call_start(p->inner.call);
 }
 

@@ -9,7 +9,7 @@
 #include "client/core/client_priv.h"
 #include "base/str.h"
 
-static bool check(tinkc_future *f, tinkc_error *err)
+static bool check_future(tinkc_future *f, tinkc_error *err)
 {
     if (!f)
         return tkc_fail(err, TINKC_E_ARGUMENT, "future: must not be NULL");
@@ -56,7 +56,7 @@ static bool outcome(tinkc_future *f, tinkc_error *err)
 bool tinkc_future_wait(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(f, err))
+    if (!tkc_enter(&err, &local) || !check_future(f, err))
         return false;
     pthread_mutex_lock(&f->shared.lock);
     if (!f->shared.done && timeout_ms != 0 && tkc_loop_is_current(f->client->loop)) {
@@ -79,7 +79,7 @@ bool tinkc_future_wait(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
 void *tkc_future_get(tinkc_future *f, const char *kind, int64_t timeout_ms, tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(f, err))
+    if (!tkc_enter(&err, &local) || !check_future(f, err))
         return NULL;
     if (strcmp(f->class->kind, kind) != 0) {
         tkc_fail(err, TINKC_E_ARGUMENT, "future: of %s, whose result is not a %s",
@@ -142,7 +142,7 @@ void tinkc_future_free(tinkc_future *f)
 bool tinkc_future_limit(tinkc_future *f, int64_t ms, tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(f, err))
+    if (!tkc_enter(&err, &local) || !check_future(f, err))
         return false;
     if (ms < 0 && ms != TINKC_FOREVER)
         return tkc_fail(err, TINKC_E_ARGUMENT, "ms: must be 0 or more, or TINKC_FOREVER");
@@ -258,7 +258,7 @@ const char *tinkc_future_status(const tinkc_future *cf, tinkc_text *out, tinkc_e
 {
     tinkc_future *f = (tinkc_future *)cf;
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(f, err))
+    if (!tkc_enter(&err, &local) || !check_future(f, err))
         return "";
     if (!out) {
         tkc_fail(err, TINKC_E_ARGUMENT, "out: must not be NULL");
@@ -397,7 +397,7 @@ size_t tinkc_future_wait_any(tinkc_future *const *all, size_t n, int64_t timeout
         return n;
     tinkc_future *some = NULL;
     for (size_t i = 0; all && i < n; i++)
-        if (all[i] && !check(all[i], err))
+        if (all[i] && !check_future(all[i], err))
             return n;
         else if (all[i])
             some = all[i];

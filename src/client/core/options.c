@@ -203,7 +203,7 @@ static bool check_header(const char *name, const char *value, tinkc_error *err)
 }
 
 /* Adds a pair, replacing one of the same name; "" removes it. Without memory for the value (NULL) nothing changes. */
-static void put(const char **pairs, size_t *n, const char *name, const char *value)
+static void put_client_header(const char **pairs, size_t *n, const char *name, const char *value)
 {
     size_t at = 0;
     if (!value)
@@ -237,24 +237,25 @@ static bool make_headers(tinkc_client *client, const tinkc_client_options *o, ti
     if (uname(&host) != 0)
         memcpy(host.machine, "unknown", 8);
     /* In the order of precedence: what comes later replaces a header of the same name. */
-    put(pairs, &n, "User-Agent",
+    put_client_header(
+        pairs, &n, "User-Agent",
         tkc_arena_cstr(arena, o->user_agent ? o->user_agent : "tinkc/" TINKC_VERSION, err));
     /* The Python SDK whose protocol is spoken: services switch features by this number. */
-    put(pairs, &n, "X-Stainless-Package-Version", TINKC_TINKER_VERSION);
-    put(pairs, &n, "X-Stainless-OS", "Linux");
+    put_client_header(pairs, &n, "X-Stainless-Package-Version", TINKC_TINKER_VERSION);
+    put_client_header(pairs, &n, "X-Stainless-OS", "Linux");
     const char *arch = tkc_arch_name(host.machine, arena, err);
-    put(pairs, &n, "X-Stainless-Arch", arch ? arch : "unknown");
-    put(pairs, &n, "X-Stainless-Runtime", "C");
-    put(pairs, &n, "X-Stainless-Runtime-Version", TINKC_VERSION);
-    put(pairs, &n, "X-Stainless-Async", "async:tinkc");
+    put_client_header(pairs, &n, "X-Stainless-Arch", arch ? arch : "unknown");
+    put_client_header(pairs, &n, "X-Stainless-Runtime", "C");
+    put_client_header(pairs, &n, "X-Stainless-Runtime-Version", TINKC_VERSION);
+    put_client_header(pairs, &n, "X-Stainless-Async", "async:tinkc");
     for (size_t i = 0; i < 2 && !tkc_failed(err); i++) {
         const char *value = environment(cf_vars[i]);
         if (value && check_header(cf_names[i], value, err))
-            put(pairs, &n, cf_names[i], tkc_arena_cstr(arena, value, err));
+            put_client_header(pairs, &n, cf_names[i], tkc_arena_cstr(arena, value, err));
     }
     for (size_t i = 0; i < n_user && !tkc_failed(err); i += 2)
         if (check_header(client->user_headers[i], client->user_headers[i + 1], err))
-            put(pairs, &n, client->user_headers[i], client->user_headers[i + 1]);
+            put_client_header(pairs, &n, client->user_headers[i], client->user_headers[i + 1]);
     client->headers = (const char *const *)pairs;
     return !tkc_failed(err);
 }

@@ -8,8 +8,8 @@
 #include "client/train/trainer.h"
 #include "tinkc/tokenizer.h"
 
-static tinkc_tokenizer *fetch(tinkc_client *client, const char *model, const char *tokenizer_id,
-                              tinkc_error *err)
+static tinkc_tokenizer *fetch_tokenizer(tinkc_client *client, const char *model,
+                                        const char *tokenizer_id, tinkc_error *err)
 {
     tinkc_future *f = tinkc_tokenizer_fetch(client, model, tokenizer_id, NULL, err);
     tinkc_tokenizer *tokenizer = tinkc_future_tokenizer(f, TINKC_FOREVER, err);
@@ -25,8 +25,8 @@ static tinkc_tokenizer *of_trainer(tinkc_trainer *trainer, tinkc_error *err)
     if (info && !info->model_name[0])
         tkc_fail(err, TINKC_E_TOKENIZER, "the service does not say which model this is");
     else if (info)
-        tokenizer = fetch(trainer->client, info->model_name,
-                          info->tokenizer_id[0] ? info->tokenizer_id : NULL, err);
+        tokenizer = fetch_tokenizer(trainer->client, info->model_name,
+                                    info->tokenizer_id[0] ? info->tokenizer_id : NULL, err);
     tinkc_future_free(f);
     return tokenizer;
 }
@@ -57,7 +57,7 @@ static tinkc_tokenizer *of_sampler(tinkc_sampler *sampler, tinkc_error *err)
     tinkc_future *f = tinkc_sampler_info(sampler, err);
     const tinkc_sampler_record *record = tinkc_future_sampler_record(f, TINKC_FOREVER, err);
     tinkc_tokenizer *tokenizer =
-        record ? fetch(sampler->client, record->base_model, NULL, err) : NULL;
+        record ? fetch_tokenizer(sampler->client, record->base_model, NULL, err) : NULL;
     tinkc_future_free(f);
     return tokenizer;
 }

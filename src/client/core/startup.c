@@ -44,7 +44,7 @@ struct tkc_boot {
     char beat_error[160];
 };
 
-static void advance(tkc_boot *boot);
+static void advance_startup(tkc_boot *boot);
 
 /* ---- those who wait ---- */
 
@@ -105,7 +105,7 @@ bool tkc_client_need(tinkc_client *client, tkc_ready_wait *wait)
         boot->first = wait;
     boot->last = wait;
     wait->waiting = true;
-    advance(boot);
+    advance_startup(boot);
     return false;
 }
 
@@ -122,7 +122,7 @@ static void fail_step(tkc_boot *boot, const tinkc_error *err)
     boot->busy = false;
     tell_failed(boot, err);
     if (boot->first) /* came while the others were called */
-        advance(boot);
+        advance_startup(boot);
 }
 
 static void step_answered(tkc_call *call)
@@ -138,7 +138,7 @@ static void step_answered(tkc_call *call)
         return;
     }
     boot->busy = false;
-    advance(boot);
+    advance_startup(boot);
 }
 
 static void start_step(tkc_boot *boot, int32_t endpoint, const void *message,
@@ -218,7 +218,7 @@ static void auth_done(void *arg, const tinkc_error *err)
     }
     boot->busy = false;
     boot->level = TKC_NEED_CONFIG;
-    advance(boot);
+    advance_startup(boot);
 }
 
 static void start_auth(tkc_boot *boot)
@@ -276,7 +276,7 @@ static void start_dynamic(tkc_boot *boot)
 
 /* ---- the session ---- */
 
-static void say(tinkc_client *client, int32_t level, const char *text)
+static void say_session(tinkc_client *client, int32_t level, const char *text)
 {
     if (!text || !text[0])
         return;
@@ -302,16 +302,16 @@ static void session_answered(tkc_boot *boot, const tkc_call *call, tinkc_error *
         id = tkc_arena_cstr(&client->io.flag_texts, answer.session_id, err);
     if (id) {
         /* None of them fails the start-up, not even the error: so in the Python SDK. */
-        say(client, TINKC_LOG_INFO, answer.info_message);
-        say(client, TINKC_LOG_WARN, answer.warning_message);
-        say(client, TINKC_LOG_ERROR, answer.error_message);
+        say_session(client, TINKC_LOG_INFO, answer.info_message);
+        say_session(client, TINKC_LOG_WARN, answer.warning_message);
+        say_session(client, TINKC_LOG_ERROR, answer.error_message);
         /* tinkc_client_session_id reads it on other threads. */
         pthread_mutex_lock(&client->shared.lock);
         client->shared.session_id = id;
         pthread_mutex_unlock(&client->shared.lock);
         char text[200];
         (void)snprintf(text, sizeof text, "session %.150s", id);
-        say(client, TINKC_LOG_INFO, text);
+        say_session(client, TINKC_LOG_INFO, text);
         begin_session(boot);
     }
     tkc_arena_free(&arena);
@@ -455,7 +455,7 @@ static void begin_session(tkc_boot *boot)
 /* ---- the machine ---- */
 
 /* Takes the next step that somebody needs; does nothing while one is under way. */
-static void advance(tkc_boot *boot)
+static void advance_startup(tkc_boot *boot)
 {
     tinkc_client *client = boot->client;
     while (!boot->busy && !boot->ended) {

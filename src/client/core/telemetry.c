@@ -243,7 +243,7 @@ static void drop_batch(tkc_telemetry *t, const char *why)
 }
 
 /* The next step: the current batch again, another one, or nothing. */
-static void go_on(tkc_telemetry *t)
+static void send_next(tkc_telemetry *t)
 {
     tinkc_error err = { 0 };
     if (t->io.call || t->io.timer.armed)
@@ -269,12 +269,12 @@ static void batch_answered(tkc_call *call)
     t->io.call = NULL;
     if (!err.code) {
         t->io.n_batch = 0;
-        go_on(t);
+        send_next(t);
     } else if (++t->io.attempt < ATTEMPTS && !t->client->no_retries) {
         tkc_loop_arm(t->client->loop, &t->io.timer, RETRY_MS);
     } else {
         drop_batch(t, err.message);
-        go_on(t);
+        send_next(t);
     }
 }
 
@@ -303,7 +303,7 @@ static void send_batch(tkc_telemetry *t)
 
 static void on_timer(tkc_timer *timer)
 {
-    go_on(TKC_OWNER(timer, tkc_telemetry, io.timer));
+    send_next(TKC_OWNER(timer, tkc_telemetry, io.timer));
 }
 
 /* Something was queued: the timer runs from the first event on, errors go at once. A batch that
@@ -319,7 +319,7 @@ static void on_flush(tkc_task *task)
         return;
     if (now) {
         tkc_loop_disarm(t->client->loop, &t->io.timer);
-        go_on(t);
+        send_next(t);
     } else if (!t->io.timer.armed) {
         tkc_loop_arm(t->client->loop, &t->io.timer, PERIOD_MS);
     }
@@ -562,7 +562,7 @@ void tkc_telemetry_close(tinkc_client *client, void (*done)(void *arg), void *ar
     queue_session_end(t);
     if (!t->io.n_batch)
         tkc_loop_disarm(client->loop, &t->io.timer);
-    go_on(t);
+    send_next(t);
 }
 
 void tkc_telemetry_abort(tinkc_client *client)

@@ -278,7 +278,7 @@ static tinkc_hub_snapshot *get_files(job *j, const char *repo, const char *revis
 }
 
 /* Whatever the hub has against it, what fails is the tokenizer; the network keeps its own codes. */
-static void explain(tinkc_error *err)
+static void explain_failure(tinkc_error *err)
 {
     static const int32_t ours[] = { TINKC_E_ARGUMENT, TINKC_E_AUTH, TINKC_E_FORBIDDEN,
                                     TINKC_E_NOT_FOUND, TINKC_E_BAD_RESPONSE };
@@ -331,7 +331,7 @@ static void run_job(job *j, tinkc_error *err)
                  repo.data);
     if (!s && !tkc_failed(err))
         s = get_files(j, repo.data, revision.len ? revision.data : NULL, err);
-    explain(err);
+    explain_failure(err);
     if (s)
         j->tokenizer = tkc_tokenizer_open_with(
             tinkc_hub_snapshot_folder(s),
@@ -512,7 +512,7 @@ static const tkc_op_class fetch_class = { "tokenizer_fetch", "tokenizer", sizeof
 
 /* ---- the call ---- */
 
-static bool check_options(const tinkc_tokenizer_options *o, tinkc_error *err)
+static bool check_fetch_options(const tinkc_tokenizer_options *o, tinkc_error *err)
 {
     if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
         !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
@@ -551,7 +551,7 @@ tinkc_future *tinkc_tokenizer_fetch(tinkc_client *client, const char *model,
         tkc_fail(err, TINKC_E_ARGUMENT, "model is empty");
         return NULL;
     }
-    if (!check_options(options, err))
+    if (!check_fetch_options(options, err))
         return NULL;
     tinkc_future *f = tkc_op_new(client, &fetch_class, err);
     if (!f)

@@ -401,7 +401,7 @@ static bool fetch_links(download_op *op, tinkc_error *err)
 
 /* ---- handing the bytes to the caller ---- */
 
-static bool hand_on(download_op *op, tinkc_error *err)
+static bool hand_on_download(download_op *op, tinkc_error *err)
 {
     const void *bytes;
     size_t n;
@@ -504,7 +504,7 @@ static bool place_flat(download_op *op, bool check, tinkc_error *err)
     return check || tkc_remove_tree(op->partial, err);
 }
 
-static bool place(download_op *op, bool flat, tinkc_error *err)
+static bool place_download(download_op *op, bool flat, tinkc_error *err)
 {
     tinkc_error ignored = { 0 };
     /* All are looked at before the first one moves. */
@@ -554,7 +554,7 @@ static bool fetch_into_dir(download_op *op, tinkc_error *err)
         tinkc_error ignored = { 0 };
         clear_partial(op, &ignored);
     }
-    if (!ok || !place(op, flat, err))
+    if (!ok || !place_download(op, flat, err))
         return false;
     op->result.target = flat ? op->dir : op->target;
     return true;
@@ -602,7 +602,7 @@ static void run_download(download_op *op, tinkc_error *err)
 {
     op->result.target = "";
     bool ok = begin_source(op, err) && (op->o.fd      ? pour_out(op, err)
-                                        : op->o.write ? hand_on(op, err)
+                                        : op->o.write ? hand_on_download(op, err)
                                                       : download_to_disk(op, err));
     if (ok)
         op->result.bytes = op->source.travelled;
@@ -666,7 +666,7 @@ static const tkc_op_class url_class = { "url_download", "download",    sizeof(do
 
 /* ---- arguments ---- */
 
-static bool check_options(const tinkc_download_options *o, tinkc_error *err)
+static bool check_download_options(const tinkc_download_options *o, tinkc_error *err)
 {
     if (o->max_bytes < 0)
         return tkc_fail(err, TINKC_E_ARGUMENT, "max_bytes is negative");
@@ -738,7 +738,7 @@ static download_op *new_op(tinkc_client *client, const tkc_op_class *class,
     static const tinkc_download_options defaults = { 0 };
     if (!options)
         options = &defaults;
-    if (!tkc_client_check(client, err) || !check_options(options, err))
+    if (!tkc_client_check(client, err) || !check_download_options(options, err))
         return NULL;
     tinkc_future *f = tkc_op_new(client, class, err);
     if (!f)
@@ -750,7 +750,7 @@ static download_op *new_op(tinkc_client *client, const tkc_op_class *class,
     return op;
 }
 
-static tinkc_future *submit(download_op *op, char *name, tinkc_error *err)
+static tinkc_future *submit_download(download_op *op, char *name, tinkc_error *err)
 {
     if (tkc_failed(err) || !choose_names(op, name, err)) {
         tkc_future_drop(&op->f);
@@ -777,7 +777,7 @@ tinkc_future *tinkc_checkpoint_download(tinkc_client *client, const char *path,
     char *name = op->path ? name_of_path(&op->f.arena, op->path, err) : NULL;
     if (name && op->o.keep_archive && !op->o.name)
         name = tkc_arena_printf(&op->f.arena, err, "%s.tar", name);
-    return submit(op, name, err);
+    return submit_download(op, name, err);
 }
 
 tinkc_future *tinkc_url_download(tinkc_client *client, const char *url,
@@ -798,7 +798,7 @@ tinkc_future *tinkc_url_download(tinkc_client *client, const char *url,
         op->what = tkc_arena_printf(arena, err, "%s%s", parts.origin, parts.path);
         name = name_of_url(arena, parts.path, err);
     }
-    return submit(op, name, err);
+    return submit_download(op, name, err);
 }
 
 bool tinkc_file_sha256(const char *path, char out[65], tinkc_error *err)

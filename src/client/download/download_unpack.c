@@ -192,7 +192,7 @@ static bool make_way(char *path, size_t from, bool whole, tinkc_error *err)
     return true;
 }
 
-static bool put(unpacker *u, out_file *f, const void *bytes, size_t n)
+static bool put_bytes(unpacker *u, out_file *f, const void *bytes, size_t n)
 {
     if (u->left >= 0 && (u->left -= (int64_t)n) < 0)
         return tkc_fail(u->err, TINKC_E_BAD_RESPONSE, "archive: unpacks to more than max_bytes");
@@ -224,7 +224,7 @@ static bool put_zeros(unpacker *u, out_file *f, int64_t until)
         int64_t n = until - f->size;
         if (tkc_stopper_is_stopped(u->source->stop))
             return tkc_fail(u->err, TINKC_E_CANCELLED, "the download was stopped");
-        if (!put(u, f, zeros, n < (int64_t)sizeof zeros ? (size_t)n : sizeof zeros))
+        if (!put_bytes(u, f, zeros, n < (int64_t)sizeof zeros ? (size_t)n : sizeof zeros))
             return false;
     }
     return true;
@@ -238,7 +238,7 @@ static bool write_file_data(unpacker *u, out_file *f)
     int r;
     while ((r = u->la->read_data_block(u->archive, &bytes, &n, &at)) == ARCHIVE_OK ||
            r == ARCHIVE_WARN)
-        if (at < f->size || !put_zeros(u, f, at) || !put(u, f, bytes, n))
+        if (at < f->size || !put_zeros(u, f, at) || !put_bytes(u, f, bytes, n))
             break;
     if (r == ARCHIVE_EOF && !put_zeros(u, f, at))
         return false;

@@ -87,7 +87,7 @@ void tkc_writer_free(tkc_writer *w, const tinkc_allocator *a)
 }
 
 /* Hands the block that is being filled over and waits until there are at most `left` to write. */
-static int hand_over(tkc_writer *w, int fd, size_t left)
+static int hand_over_block(tkc_writer *w, int fd, size_t left)
 {
     pthread_mutex_lock(&w->lock);
     if (w->filled) {
@@ -119,7 +119,7 @@ int tkc_writer_add(tkc_writer *w, int fd, const void *bytes, size_t len)
         w->filled += n;
         from += n;
         len -= n;
-        int fault = w->filled == BLOCK ? hand_over(w, fd, BLOCKS - 1) : 0;
+        int fault = w->filled == BLOCK ? hand_over_block(w, fd, BLOCKS - 1) : 0;
         if (fault)
             return fault;
     }
@@ -128,5 +128,5 @@ int tkc_writer_add(tkc_writer *w, int fd, const void *bytes, size_t len)
 
 int tkc_writer_flush(tkc_writer *w, int fd)
 {
-    return w ? hand_over(w, fd, 0) : 0;
+    return w ? hand_over_block(w, fd, 0) : 0;
 }

@@ -77,7 +77,7 @@ static int64_t to_ask(const tkc_pager *p)
     return left < p->page_size ? left : p->page_size;
 }
 
-static bool is_over(const tkc_pager *p)
+static bool list_is_over(const tkc_pager *p)
 {
     return p->ended || (p->limit && p->given >= p->limit);
 }
@@ -116,7 +116,7 @@ static void absorb(tkc_pager *p)
 }
 
 /* The next item of the page at hand that was not given before; false = the page is used up. */
-static bool take(tkc_pager *p, const tkc_page *pg, size_t *index, tinkc_error *err)
+static bool take_item(tkc_pager *p, const tkc_page *pg, size_t *index, tinkc_error *err)
 {
     while (p->at < pg->n) {
         tinkc_str id = tkc_str(pg->ids[p->at]);
@@ -172,7 +172,7 @@ const tkc_page *tkc_pager_next(tkc_pager *p, size_t *index, tinkc_error *err)
     for (;;) {
         if (p->limit && p->given >= p->limit)
             return NULL;
-        if (p->now && take(p, p->now->result, index, err))
+        if (p->now && take_item(p, p->now->result, index, err))
             return p->now->result;
         if (tkc_failed(err))
             return NULL;
@@ -180,7 +180,7 @@ const tkc_page *tkc_pager_next(tkc_pager *p, size_t *index, tinkc_error *err)
         p->stale = p->now && !p->page_gave ? p->stale + 1 : 0;
         if (p->stale && (p->total < 0 || p->stale == STALE_PAGES))
             p->ended = true;
-        if (is_over(p) && !p->next)
+        if (list_is_over(p) && !p->next)
             return NULL;
         if (!await_page(p, err))
             return NULL;
@@ -209,7 +209,7 @@ tinkc_future *tkc_pager_fetch(tkc_pager *p, tinkc_error *err)
         tkc_future_keep(p->next);
         return p->next;
     }
-    if (is_over(p)) {
+    if (list_is_over(p)) {
         tinkc_future *f = tkc_op_new(p->client, &nothing_class, err);
         return f ? tkc_op_submit(f) : NULL;
     }

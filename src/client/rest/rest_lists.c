@@ -89,7 +89,7 @@ typedef struct question {
     const char *scope, *project_id, *run_id; /* NULL = the endpoint has no such parameter */
 } question;
 
-static tinkc_future *ask(tkc_pager *p, int64_t limit, tinkc_error *err)
+static tinkc_future *ask_list(tkc_pager *p, int64_t limit, tinkc_error *err)
 {
     const question *what = p->question;
     tkc_buf query;
@@ -115,23 +115,23 @@ static tinkc_future *ask(tkc_pager *p, int64_t limit, tinkc_error *err)
 }
 
 /* Page sizes of the Python SDK's command. */
-static const list_row runs_row = { .kind = { .page_size = 100, .ask = ask },
+static const list_row runs_row = { .kind = { .page_size = 100, .ask = ask_list },
                                    .endpoint = TKC_EP_TRAINING_RUNS,
                                    .has_scope = true,
                                    .has_project = true,
                                    .class = { "runs_list", "page" },
                                    .decode = decode_runs };
-static const list_row checkpoints_row = { .kind = { .page_size = 1000, .ask = ask },
+static const list_row checkpoints_row = { .kind = { .page_size = 1000, .ask = ask_list },
                                           .endpoint = TKC_EP_CHECKPOINTS,
                                           .class = { "checkpoints_list", "page" },
                                           .decode = decode_checkpoints };
 static const list_row run_checkpoints_row = {
-    .kind = { .page_size = 1000, .single_page = true, .ask = ask },
+    .kind = { .page_size = 1000, .single_page = true, .ask = ask_list },
     .endpoint = TKC_EP_RUN_CHECKPOINTS,
     .class = { "checkpoints_list", "page" },
     .decode = decode_checkpoints
 };
-static const list_row sessions_row = { .kind = { .page_size = 100, .ask = ask },
+static const list_row sessions_row = { .kind = { .page_size = 100, .ask = ask_list },
                                        .endpoint = TKC_EP_SESSIONS,
                                        .has_scope = true,
                                        .class = { "sessions_list", "page" },
@@ -139,7 +139,7 @@ static const list_row sessions_row = { .kind = { .page_size = 100, .ask = ask },
 
 /* ---- making one ---- */
 
-static bool check_options(const tinkc_list_options *o, tinkc_error *err)
+static bool check_list_options(const tinkc_list_options *o, tinkc_error *err)
 {
     if (o->limit < 0 || o->offset < 0 || o->page_size < 0)
         return tkc_fail(err, TINKC_E_ARGUMENT, "%s is negative",
@@ -159,7 +159,7 @@ static const char *copy_text(tkc_pager *p, const char *text, tinkc_error *err)
 static void *new_list(tinkc_client *client, const list_row *row, const tinkc_list_options *o,
                       tinkc_error *err)
 {
-    const char *scope = check_options(o, err) ? tkc_scope_name(o->scope, err) : NULL;
+    const char *scope = check_list_options(o, err) ? tkc_scope_name(o->scope, err) : NULL;
     tkc_pager *p =
         scope ? tkc_pager_new(client, &row->kind, o->limit, o->offset, o->page_size, err) : NULL;
     question *q = p ? tkc_arena_zalloc(&p->texts, sizeof *q, err) : NULL;

@@ -121,7 +121,7 @@ static void decode_found(tinkc_future *f, const tkc_call *answer, tinkc_error *e
     p->cursor = msg.next_cursor;
 }
 
-static tinkc_future *ask(tkc_pager *p, int64_t limit, tinkc_error *err)
+static tinkc_future *ask_sessions(tkc_pager *p, int64_t limit, tinkc_error *err)
 {
     static const tkc_rest_class class = { "search_list", "page" };
     static const char *const no_pairs[] = { NULL };
@@ -192,7 +192,9 @@ static const tinkc_search_options *copy_options(tkc_arena *arena, const tinkc_se
 tinkc_search *tinkc_search_list(tinkc_client *client, const tinkc_search_options *options,
                                 tinkc_error *err)
 {
-    static const tkc_list_kind kind = { .page_size = PAGE_DEFAULT, .by_cursor = true, .ask = ask };
+    static const tkc_list_kind kind = { .page_size = PAGE_DEFAULT,
+                                        .by_cursor = true,
+                                        .ask = ask_sessions };
     static const tinkc_search_options none;
     const tinkc_search_options *o = options ? options : &none;
     tinkc_error local;

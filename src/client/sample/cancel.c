@@ -19,7 +19,7 @@ struct tkc_errand {
     tkc_call *call;
 };
 
-static void go_on(tinkc_client *client);
+static void report_next(tinkc_client *client);
 
 static void reported(tkc_call *call)
 {
@@ -32,10 +32,10 @@ static void reported(tkc_call *call)
     tkc_call_free(call);
     tkc_release(client->a, e, sizeof *e);
     client->io.cancels.out--;
-    go_on(client);
+    report_next(client);
 }
 
-static void go_on(tinkc_client *client)
+static void report_next(tinkc_client *client)
 {
     while (client->io.cancels.first && client->io.cancels.out < client->io.cancels.at_once &&
            !client->io.ended) {
@@ -76,7 +76,7 @@ void tkc_cancel_at_service(tinkc_client *client, const char *request_id)
         client->io.cancels.first = e;
     client->io.cancels.last = e;
     client->io.cancels.waiting++;
-    go_on(client);
+    report_next(client);
 }
 
 void tkc_cancels_end(tinkc_client *client)

@@ -17,7 +17,7 @@
  * POLL      the service has accepted it
  * RESAMPLE  the pause before the next attempt, which takes a new number (retry layer "resample")
  *
- * Each state up to BACKOFF waits for one thing (`acquire`) and moves on when it has it (`advance`);
+ * Each state up to BACKOFF waits for one thing (`acquire`) and moves on when it has it (`advance_sample`);
  * nothing else changes the state but `submit_done`, `attempt_failed` and the end. What a waiting
  * sample needs is small (the prompt and the future); the rest (`inside`) is allocated after SLOT.
  *
@@ -89,7 +89,7 @@ typedef struct sample_op {
     bool only_logprobs;
 } sample_op;
 
-static void advance(sample_op *op);
+static void advance_sample(sample_op *op);
 static void begin_attempt(sample_op *op);
 
 /* ---- leaving ---- */
@@ -128,7 +128,7 @@ static void free_inside(sample_op *op)
         tkc_release(op->f.client->a, in, sizeof *in);
 }
 
-static void finish(sample_op *op, const tinkc_error *err)
+static void finish_sample(sample_op *op, const tinkc_error *err)
 {
     free_inside(op);
     tkc_claim_end(&op->slot);
@@ -143,7 +143,7 @@ static void end_early(sample_op *op, const tinkc_error *err)
         tkc_op_complete(&op->f, err);
         tkc_loop_disarm(op->f.client->loop, &in->stuck);
     } else {
-        finish(op, err);
+        finish_sample(op, err);
     }
 }
 
@@ -197,7 +197,7 @@ static void attempt_failed(sample_op *op, const tinkc_error *failure)
     bool attempts_exhausted = o->max_attempts && in->attempts >= o->max_attempts;
     if (bypasses(op) || o->no_retries || client->no_retries || attempts_exhausted ||
         !worth_repeating(&err)) {
-        finish(op, &err);
+        finish_sample(op, &err);
         return;
     }
     int64_t wait = repeat_delay(op);
@@ -219,7 +219,7 @@ static void retry_fired(tkc_timer *timer)
     inside *in = TKC_OWNER(timer, inside, retry);
     sample_op *op = in->op;
     begin_attempt(op);
-    advance(op);
+    advance_sample(op);
 }
 
 /* No sample of this sampler has finished for too long. */
@@ -245,7 +245,7 @@ static void stuck_fired(tkc_timer *timer)
 
 /* ---- results ---- */
 
-static void decode(tkc_offload *o)
+static void decode_samples(tkc_offload *o)
 {
     inside *in = TKC_OWNER(o, inside, offload);
     sample_op *op = in->op;
@@ -279,7 +279,7 @@ static void decoded(tkc_offload *o)
         err.flags |= TINKC_IN_RETRIEVAL | TINKC_MAY_HAVE_RUN;
     else
         op->sampler->io.last_progress_ms = tkc_now_ms(op->f.client->clock);
-    finish(op, &err);
+    finish_sample(op, &err);
 }
 
 static void promise_done(tkc_promise *p)
@@ -294,13 +294,13 @@ static void promise_done(tkc_promise *p)
         return;
     }
     tkc_promise_take_body(p, &in->answer);
-    in->offload.work = decode;
+    in->offload.work = decode_samples;
     in->offload.after = decoded;
     if (in->answer.len >= OFFLOAD_BYTES) {
         in->offloaded = true;
         tkc_offload_start(op->f.client, &in->offload);
     } else {
-        decode(&in->offload);
+        decode_samples(&in->offload);
         decoded(&in->offload);
     }
 }
@@ -319,7 +319,7 @@ static void accepted(sample_op *op, tkc_call *call)
                             TINKC_E_BAD_RESPONSE, &op->f.arena, &answer, &err)) {
         err.flags |= TINKC_MAY_HAVE_RUN;
         tkc_op_error_body(&op->f, call->body);
-        finish(op, &err);
+        finish_sample(op, &err);
         return;
     }
     op->state = STATE_POLL;
@@ -360,7 +360,7 @@ static void slow_down(sample_op *op, const tinkc_error *err)
                                    .left_ms = TINKC_FOREVER,
                                    .text = err->message });
     op->state = STATE_BACKOFF;
-    advance(op);
+    advance_sample(op);
 }
 
 static void submit_done(tkc_call *call)
@@ -400,7 +400,7 @@ static void send_body(sample_op *op)
         in->call = tkc_call_new(op->f.client, &spec, &err);
     tkc_buf_free(&copy);
     if (!in->call) {
-        finish(op, &err);
+        finish_sample(op, &err);
         return;
     }
     tkc_op_stage(&op->f, TINKC_STAGE_SENDING);
@@ -424,13 +424,13 @@ static void encoded(tkc_offload *o)
     sample_op *op = in->op;
     in->offloaded = false;
     if (tkc_op_is_done(&op->f)) /* stopped meanwhile */
-        finish(op, NULL);
+        finish_sample(op, NULL);
     else
         send_body(op);
 }
 
 /* Encodes, if that has not been done for this number, and sends. */
-static void submit(sample_op *op)
+static void submit_sample(sample_op *op)
 {
     inside *in = op->in;
     if (in->body.len) {
@@ -483,7 +483,7 @@ static bool backoff_is_over(sample_op *op)
 /* It may have come while another back-off began: the state stays until that is over. */
 static void backoff_fired(tkc_timer *timer)
 {
-    advance(TKC_OWNER(timer, inside, backoff)->op);
+    advance_sample(TKC_OWNER(timer, inside, backoff)->op);
 }
 
 /* What the state waited for has come. */
@@ -491,7 +491,7 @@ static void acquired(sample_op *op)
 {
     assert(op->state < STATE_BACKOFF);
     op->state++;
-    advance(op);
+    advance_sample(op);
 }
 
 static void claim_granted(tkc_claim *claim)
@@ -503,7 +503,7 @@ static void joined(tkc_join_wait *wait, const tinkc_error *err)
 {
     sample_op *op = TKC_OWNER(wait, sample_op, join);
     if (err)
-        finish(op, err);
+        finish_sample(op, err);
     else
         acquired(op);
 }
@@ -512,7 +512,7 @@ static void client_ready(tkc_ready_wait *wait, const tinkc_error *err)
 {
     sample_op *op = TKC_OWNER(wait, sample_op, ready);
     if (err)
-        finish(op, err);
+        finish_sample(op, err);
     else
         acquired(op);
 }
@@ -572,7 +572,7 @@ static void begin_attempt(sample_op *op)
 }
 
 /* It has its slot: makes what the rest needs. */
-static bool enter(sample_op *op, tinkc_error *err)
+static bool enter_slot(sample_op *op, tinkc_error *err)
 {
     tinkc_client *client = op->f.client;
     tinkc_sampler *s = op->sampler;
@@ -602,27 +602,27 @@ static bool enter(sample_op *op, tinkc_error *err)
 
 /* Moves on as far as it can now: until something is not there yet, or to the submit. May end the
  * operation. */
-static void advance(sample_op *op)
+static void advance_sample(sample_op *op)
 {
     tinkc_error err = { 0 };
     while (op->state < STATE_SEND) {
         bool enters = op->state == STATE_COUNT && !op->in;
-        if (enters ? !enter(op, &err) : !acquire(op, &err)) {
+        if (enters ? !enter_slot(op, &err) : !acquire(op, &err)) {
             /* A callback that came from inside acquire has moved the sample on, perhaps up to its
              * end: nothing of it may be looked at here. */
             if (tkc_failed(&err))
-                finish(op, &err);
+                finish_sample(op, &err);
             return;
         }
         if (!enters)
             op->state++;
     }
-    submit(op);
+    submit_sample(op);
 }
 
 static void sample_start(tinkc_future *f)
 {
-    advance((sample_op *)f);
+    advance_sample((sample_op *)f);
 }
 
 static void sample_stop(tinkc_future *f, const tinkc_error *why)

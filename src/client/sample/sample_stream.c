@@ -105,7 +105,7 @@ static void run_resume(tkc_task *task)
 /* ---- the operation ---- */
 
 /* 404 and 405 without a code of their own mean that the service has no streams at all. */
-static void explain(const tkc_call *call, tinkc_error *err)
+static void explain_no_streams(const tkc_call *call, tinkc_error *err)
 {
     tkc_arena arena;
     tkc_error_body body = { 0 };
@@ -136,7 +136,7 @@ static void stream_done(tkc_call *call)
     stream_op *op = call->owner;
     tinkc_error err = call->err;
     if (err.code)
-        explain(call, &err);
+        explain_no_streams(call, &err);
     op->call = NULL;
     tkc_call_free(call);
     end_stream(op, &err);
@@ -382,7 +382,7 @@ static bool await_bytes(tinkc_deltas *d, int64_t timeout_ms, int64_t deadline_ns
     return some || *over;
 }
 
-static const tinkc_delta *give(tinkc_deltas *d)
+static const tinkc_delta *give_delta(tinkc_deltas *d)
 {
     d->delta.tokens = (tinkc_i32s){ d->tokens.data, d->tokens.len };
     if (d->logprobs.len == d->tokens.len)
@@ -428,7 +428,7 @@ const tinkc_delta *tinkc_deltas_next(tinkc_deltas *d, int64_t timeout_ms, tinkc_
         if (tkc_failed(&d->err))
             d->ended = true;
         if (d->finish_seen || d->tokens.len)
-            return give(d);
+            return give_delta(d);
     }
     tkc_error_copy(err, &d->err);
     return NULL;

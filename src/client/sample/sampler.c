@@ -195,7 +195,7 @@ static void opening_destroy(tinkc_future *f)
     tkc_sampler_drop(((opening *)f)->sampler);
 }
 
-static bool check_options(const tinkc_sampler_options *o, tinkc_error *err)
+static bool check_sampler_options(const tinkc_sampler_options *o, tinkc_error *err)
 {
     if (!o)
         return tkc_fail(err, TINKC_E_ARGUMENT, "options: must not be NULL");
@@ -215,7 +215,8 @@ tinkc_future *tinkc_sampler_open(tinkc_client *client, const tinkc_sampler_optio
     static const tkc_op_class class = { "sampler_open", "sampler",    sizeof(opening),
                                         opening_start,  opening_stop, opening_destroy };
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check_options(options, err) || !tkc_client_check(client, err))
+    if (!tkc_enter(&err, &local) || !check_sampler_options(options, err) ||
+        !tkc_client_check(client, err))
         return NULL;
     if (client->imported) {
         tkc_fail(err, TINKC_E_NO_SESSION, "the client of an imported sampler opens no others");

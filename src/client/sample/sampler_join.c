@@ -72,7 +72,7 @@ static void joined(tkc_call *call)
     tkc_sampler_drop(s);
 }
 
-static bool ask(tinkc_sampler *s, tinkc_error *err)
+static bool ask_place(tinkc_sampler *s, tinkc_error *err)
 {
     tkc_join_sampling_session_request message = { .sampling_session_id = s->id };
     tkc_call_spec spec = tkc_call_to(TKC_EP_JOIN_SAMPLING_SESSION);
@@ -91,7 +91,7 @@ bool tkc_sampler_join(tinkc_sampler *s, tkc_join_wait *wait, tinkc_error *err)
     assert(tkc_loop_is_current(s->client->loop) && !wait->waiting && wait->ready);
     if (!s->io.needs_place)
         return true;
-    if (!s->io.join_call && !ask(s, err))
+    if (!s->io.join_call && !ask_place(s, err))
         return false;
     wait->next = NULL;
     wait->prev = s->io.last_joiner;

@@ -135,7 +135,7 @@ static void tell_waiting(tkc_session_poll *s, const tinkc_error *err, int64_t wa
 }
 
 /* For good: samples of this sampler poll one by one from now on. */
-static void give_up(tkc_session_poll *s, const tinkc_error *err)
+static void give_up_session_poll(tkc_session_poll *s, const tinkc_error *err)
 {
     s->refused = true;
     if (err->code != TINKC_E_CLOSED)
@@ -159,7 +159,7 @@ static void on_failure(tkc_session_poll *s, const tkc_call *call)
     }
     int64_t wait = tkc_poll_retry_ms(&s->pace, s->client, call, NULL);
     if (wait == TKC_POLL_NO_MORE) {
-        give_up(s, &err);
+        give_up_session_poll(s, &err);
         return;
     }
     tell_waiting(s, &err, wait);
@@ -209,12 +209,12 @@ static void on_answer(tkc_session_poll *s, const tkc_call *call)
         if (s->waits.n_live)
             ask_after(s, wait);
     } else {
-        give_up(s, &err);
+        give_up_session_poll(s, &err);
     }
     tkc_arena_free(&arena);
 }
 
-static void answered(tkc_call *call)
+static void session_answered(tkc_call *call)
 {
     tkc_session_poll *s = call->owner;
     assert(s->call == call && s->waits.n_live && !s->timer.armed);
@@ -247,7 +247,7 @@ static tkc_call *new_poll(tkc_session_poll *s, tinkc_error *err)
     return tkc_call_with(s->client, &spec, &tkc_retrieve_futures_request_type, &request, err);
 }
 
-static void ask(tkc_timer *timer)
+static void ask_completions(tkc_timer *timer)
 {
     tkc_session_poll *s = TKC_OWNER(timer, tkc_session_poll, timer);
     tinkc_error err = { 0 };
@@ -260,11 +260,11 @@ static void ask(tkc_timer *timer)
     tkc_poll_begins(&s->pace, s->client);
     s->call = new_poll(s, &err);
     if (!s->call) {
-        give_up(s, &err);
+        give_up_session_poll(s, &err);
         return;
     }
     s->call->owner = s;
-    s->call->done = answered;
+    s->call->done = session_answered;
     tkc_call_start(s->call);
 }
 
@@ -281,7 +281,7 @@ bool tkc_session_wait_start(tkc_session_poll *s, tkc_session_wait *w, const char
     w->size = 0;
     w->check.fire = check_fired;
     check_after(w, CHECK_MS);
-    s->timer.fire = ask;
+    s->timer.fire = ask_completions;
     if (!s->call && !s->timer.armed)
         ask_after(s, 0);
     return true;

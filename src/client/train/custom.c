@@ -159,9 +159,9 @@ static tinkc_future *new_backward(tinkc_trainer *trainer, tinkc_loss *loss,
 }
 
 /* Runs the user's function on a finished first pass; the second pass, not submitted. */
-static tinkc_future *evaluate(tinkc_trainer *trainer, const tinkc_batch *batch,
-                              const tinkc_fwdbwd *forward, tinkc_loss_fn *fn, void *user,
-                              tinkc_error *err)
+static tinkc_future *evaluate_loss(tinkc_trainer *trainer, const tinkc_batch *batch,
+                                   const tinkc_fwdbwd *forward, tinkc_loss_fn *fn, void *user,
+                                   tinkc_error *err)
 {
     tinkc_loss loss = { .batch = batch, .forward = forward };
     tinkc_future *f = NULL;
@@ -273,7 +273,7 @@ static void run_item(tkc_queue_item *item)
 {
     custom *c = TKC_OWNER(item, custom, item);
     if (!tkc_op_is_done(&c->f))
-        c->second = evaluate(c->trainer, c->batch, c->first->result, c->fn, c->user, &c->err);
+        c->second = evaluate_loss(c->trainer, c->batch, c->first->result, c->fn, c->user, &c->err);
     tkc_client_hand_over(c->f.client, &c->evaluated_task);
 }
 
@@ -388,7 +388,7 @@ static tinkc_future *run_here(tinkc_trainer *trainer, const tinkc_batch *batch, 
         return NULL;
     tkc_op_submit(first);
     const tinkc_fwdbwd *forward = tinkc_future_fwdbwd(first, TINKC_FOREVER, err);
-    tinkc_future *second = forward ? evaluate(trainer, batch, forward, fn, user, err) : NULL;
+    tinkc_future *second = forward ? evaluate_loss(trainer, batch, forward, fn, user, err) : NULL;
     tinkc_future_free(first);
     return second ? tkc_op_submit(second) : NULL;
 }

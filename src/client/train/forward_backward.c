@@ -203,7 +203,7 @@ static source *source_new(const tinkc_trainer *trainer, const tinkc_batch *batch
     return to;
 }
 
-static bool pack(tkc_buf *body, tinkc_error *err)
+static bool pack_body(tkc_buf *body, tinkc_error *err)
 {
     tkc_buf packed;
     tkc_buf_init(&packed, body->a, TKC_BUF_NO_MAX);
@@ -228,7 +228,7 @@ static bool write_range(const source *from, const range *r, bool json, tkc_buf *
     *encoding = from->packed && !json ? "zstd" : NULL;
     if (json)
         return tkc_forward_backward_to_json(&request, out, err);
-    return tkc_forward_backward_to_pb(&request, out, err) && (!from->packed || pack(out, err));
+    return tkc_forward_backward_to_pb(&request, out, err) && (!from->packed || pack_body(out, err));
 }
 
 /* ---- cutting: the caller's thread ---- */
@@ -369,7 +369,7 @@ void tkc_pass_lend_turn(tinkc_future *f, void (*settled)(void *arg), void *arg)
 
 /* ---- results ---- */
 
-static void go_on(pass *s);
+static void continue_pass(pass *s);
 
 static void complete_pass(pass *s)
 {
@@ -422,7 +422,7 @@ static void end_claims(pass *s)
     }
 }
 
-/* Nothing more of it leaves; what is being sent may arrive, but is not sent again. go_on follows.
+/* Nothing more of it leaves; what is being sent may arrive, but is not sent again. continue_pass follows.
  */
 static void fail_pass(pass *s, const tinkc_error *err)
 {
@@ -483,14 +483,14 @@ static void part_read(tkc_offload *o)
             part_ready(p);
         }
     }
-    go_on(s);
+    continue_pass(s);
 }
 
 static void result_failed(tkc_poller *poller, const tinkc_error *err)
 {
     pass *s = TKC_OWNER(poller, part, poller)->pass;
     fail_pass(s, err);
-    go_on(s);
+    continue_pass(s);
 }
 
 static void result_there(tkc_poller *poller)
@@ -651,11 +651,11 @@ static void begin_parts(pass *s, size_t first, size_t end)
     for (size_t i = first; i < end; i++)
         begin_part(&s->parts[i]);
     if (s->failing)
-        go_on(s);
+        continue_pass(s);
 }
 
 /* Sends what may be sent next, or ends the turn. */
-static void go_on(pass *s)
+static void continue_pass(pass *s)
 {
     if (!s->submitting) { /* cancelled; this was a helper coming back */
         release_if_over(s);
@@ -695,7 +695,7 @@ static void part_failed(part *p, const tinkc_error *err, int32_t state)
         s->send_failed = true;
         fail_pass(s, err);
     }
-    go_on(s);
+    continue_pass(s);
 }
 
 static void part_accepted(part *p, const tkc_call *call)
@@ -718,7 +718,7 @@ static void part_accepted(part *p, const tkc_call *call)
             fail_pass(s, &err);
         }
     }
-    go_on(s);
+    continue_pass(s);
 }
 
 static int32_t accepted_encoding(const pass *s)
@@ -896,7 +896,7 @@ static void pass_go(tkc_turn *turn, const tinkc_error *refused)
     int64_t seq = tkc_turn_take(s->trainer, s->n);
     for (size_t i = 0; i < s->n; i++)
         s->parts[i].range.seq = seq + (int64_t)i;
-    go_on(s);
+    continue_pass(s);
 }
 
 static void pass_start(tinkc_future *f)

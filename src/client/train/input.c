@@ -9,7 +9,7 @@
 #include "codec/dmel.h"
 #include "codec/utf8.h"
 
-static bool check(tinkc_input *input, tinkc_error *err)
+static bool check_input(tinkc_input *input, tinkc_error *err)
 {
     if (!input)
         return tkc_fail(err, TINKC_E_ARGUMENT, "input: must not be NULL");
@@ -95,7 +95,7 @@ static bool check_ids(const int32_t *ids, size_t len, tinkc_error *err)
 bool tinkc_input_add_tokens(tinkc_input *input, const int32_t *ids, size_t len, tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(input, err) || !check_ids(ids, len, err))
+    if (!tkc_enter(&err, &local) || !check_input(input, err) || !check_ids(ids, len, err))
         return false;
     if (!input->is_open) {
         if (!new_chunk(input, TINKC_CHUNK_TOKENS, err))
@@ -112,7 +112,7 @@ bool tinkc_input_add_tokens(tinkc_input *input, const int32_t *ids, size_t len, 
 bool tinkc_input_cut(tinkc_input *input, tinkc_error *err)
 {
     tinkc_error local;
-    return tkc_enter(&err, &local) && check(input, err) && close_tokens(input, err);
+    return tkc_enter(&err, &local) && check_input(input, err) && close_tokens(input, err);
 }
 
 static bool check_format(const char *format, tinkc_error *err)
@@ -151,7 +151,7 @@ bool tinkc_input_add_image(tinkc_input *input, const void *data, size_t len, con
                            int32_t expected_tokens, tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(input, err) || !check_format(format, err) ||
+    if (!tkc_enter(&err, &local) || !check_input(input, err) || !check_format(format, err) ||
         !check_expected(expected_tokens, err))
         return false;
     tinkc_chunk *chunk = bytes_chunk(input, TINKC_CHUNK_IMAGE, data, len, err);
@@ -167,7 +167,7 @@ bool tinkc_input_add_image_pointer(tinkc_input *input, const char *location, con
                                    int32_t expected_tokens, tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(input, err) || !check_format(format, err) ||
+    if (!tkc_enter(&err, &local) || !check_input(input, err) || !check_format(format, err) ||
         !check_expected(expected_tokens, err))
         return false;
     if (!location || !location[0])
@@ -189,7 +189,7 @@ bool tinkc_input_add_dmel(tinkc_input *input, const void *data, size_t len, tink
 {
     tinkc_error local;
     tkc_dmel head;
-    if (!tkc_enter(&err, &local) || !check(input, err))
+    if (!tkc_enter(&err, &local) || !check_input(input, err))
         return false;
     if (!data || !len)
         return tkc_fail(err, TINKC_E_TENSOR, "data: an empty dmel chunk");

@@ -331,7 +331,7 @@ tinkc_var tinkc_tape_clamp(tinkc_tape *t, tinkc_var a, double low, double high)
 /* ---- many to fewer ---- */
 
 /* What element k of a is multiplied by in the sum, or mean, that it goes into. */
-static double share(const tinkc_tape *t, const node *x, const node *a, size_t k)
+static double share_of(const tinkc_tape *t, const node *x, const node *a, size_t k)
 {
     if (x->op == OP_MEAN)
         return 1 / (double)a->n;
@@ -364,7 +364,7 @@ static tinkc_var reduce(tinkc_tape *t, const char *call, tape_op op, tinkc_var v
         return bad;
     a = &t->nodes[va.index];
     for (size_t k = 0; k < a->n; k++)
-        x->values[goal(t, x, k)] += a->values[k] * share(t, x, a, k);
+        x->values[goal(t, x, k)] += a->values[k] * share_of(t, x, a, k);
     return var_of(t, x);
 }
 
@@ -445,7 +445,7 @@ static bool node_back(tinkc_tape *t, const node *x)
             grads[x->first + k * x->step] += x->grads[k];
     } else if (x->op >= OP_SUM_TOKENS) {
         for (size_t k = 0; k < a->n; k++)
-            grads[k] += x->grads[goal(t, x, k)] * share(t, x, a, k);
+            grads[k] += x->grads[goal(t, x, k)] * share_of(t, x, a, k);
     } else {
         elements_back(t, x, a, false, grads);
         if (x->b >= 0) {

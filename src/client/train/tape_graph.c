@@ -52,7 +52,7 @@ static const struct {
     [OP_SLICE] = { "slice", NULL },
 };
 
-static bool refuse(writer *r, const node *x, const char *why)
+static bool refuse_node(writer *r, const node *x, const char *why)
 {
     if (x->op == OP_LEAF)
         return tkc_fail(
@@ -95,20 +95,20 @@ static bool find_reach(writer *r, int32_t i)
     const node *x = &r->t->nodes[i];
     if (x->op == OP_LEAF) {
         r->reach[i] = x->input ? EACH : FIXED;
-        return x->input || x->shape == SHAPE_NUMBER || refuse(r, x, "");
+        return x->input || x->shape == SHAPE_NUMBER || refuse_node(r, x, "");
     }
     uint8_t a = r->reach[x->a], b = second_of(x) >= 0 ? r->reach[x->b] : FIXED;
     bool one = r->t->nodes[x->a].shape == SHAPE_NUMBER;
     if (x->op == OP_SLICE || (x->op == OP_MEAN && !one))
-        return refuse(r, x, "the service computes each example alone, without the others");
+        return refuse_node(r, x, "the service computes each example alone, without the others");
     r->reach[i] = a > b ? a : b;
     if (x->op == OP_SUM && a == EACH)
         r->reach[i] = TOTAL;
     if (r->reach[i] < TOTAL || x->op >= OP_SUM || keeps_parts(x, a, b))
         return true;
-    return refuse(r, x,
-                  "a sum over the examples can only be added to another or be multiplied by a "
-                  "number: the service has each example's part of it");
+    return refuse_node(r, x,
+                       "a sum over the examples can only be added to another or be multiplied by a "
+                       "number: the service has each example's part of it");
 }
 
 /* Marks what the loss depends on, from the end, and finds how far each reaches, from the beginning. */

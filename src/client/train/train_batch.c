@@ -8,7 +8,7 @@
 #include "client/train/train_batch.h"
 #include "base/str.h"
 
-static bool check(tinkc_batch *batch, tinkc_error *err)
+static bool check_batch(tinkc_batch *batch, tinkc_error *err)
 {
     if (!batch)
         return tkc_fail(err, TINKC_E_ARGUMENT, "batch: must not be NULL");
@@ -135,7 +135,7 @@ static bool copy_chunk(tkc_arena *arena, tinkc_chunk *to, const tinkc_chunk *fro
 bool tinkc_batch_add(tinkc_batch *batch, const tinkc_input *input, tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(batch, err))
+    if (!tkc_enter(&err, &local) || !check_batch(batch, err))
         return false;
     if (!input)
         return tkc_fail(err, TINKC_E_ARGUMENT, "input: must not be NULL");
@@ -204,7 +204,7 @@ static tkc_example *add_ids(tinkc_batch *batch, const int32_t *ids, size_t len, 
 bool tinkc_batch_add_tokens(tinkc_batch *batch, const int32_t *ids, size_t len, tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(batch, err) || !check_ids(ids, len, 1, err))
+    if (!tkc_enter(&err, &local) || !check_batch(batch, err) || !check_ids(ids, len, 1, err))
         return false;
     tkc_example *e = add_ids(batch, ids, len, err);
     if (!e)
@@ -289,7 +289,7 @@ bool tinkc_batch_add_sft(tinkc_batch *batch, const int32_t *ids, size_t len, siz
                          tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(batch, err) || !check_ids(ids, len, 2, err))
+    if (!tkc_enter(&err, &local) || !check_batch(batch, err) || !check_ids(ids, len, 2, err))
         return false;
     if (context >= len)
         return tkc_fail(err, TINKC_E_ARGUMENT, "context: leaves no token to learn");
@@ -300,7 +300,7 @@ bool tinkc_batch_add_weighted(tinkc_batch *batch, const int32_t *ids, size_t len
                               const float *weights, tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(batch, err) || !check_ids(ids, len, 2, err) ||
+    if (!tkc_enter(&err, &local) || !check_batch(batch, err) || !check_ids(ids, len, 2, err) ||
         !check_finite(weights, len, "weights", err))
         return false;
     return add_shifted(batch, ids, len, 0, weights, err);
@@ -310,7 +310,7 @@ bool tinkc_batch_add_rl(tinkc_batch *batch, const int32_t *ids, size_t len, size
                         const float *logprobs, const float *advantages, tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(batch, err) || !check_ids(ids, len, 2, err))
+    if (!tkc_enter(&err, &local) || !check_batch(batch, err) || !check_ids(ids, len, 2, err))
         return false;
     if (context == 0 || context >= len)
         return tkc_fail(err, TINKC_E_ARGUMENT, "context: must be from 1 to len - 1");
@@ -374,8 +374,8 @@ static bool is_integer(int32_t dtype)
 }
 
 /* The elements as they travel: 32-bit floats or 64-bit integers. */
-static void *convert(tinkc_batch *batch, const tinkc_array *array, const char *name,
-                     tinkc_error *err)
+static void *convert_elements(tinkc_batch *batch, const tinkc_array *array, const char *name,
+                              tinkc_error *err)
 {
     if (is_integer(array->dtype)) {
         int64_t *out = tkc_arena_array(&batch->store->arena, array->count, sizeof *out, err);
@@ -407,7 +407,7 @@ static bool is_zero(const tkc_tensor *t, size_t i)
 }
 
 /* A dense matrix becomes CSR where (rows + 1) + 2 nnz < rows * cols. */
-static bool pack(tkc_arena *arena, tkc_tensor *t, tinkc_error *err)
+static bool pack_matrix(tkc_arena *arena, tkc_tensor *t, tinkc_error *err)
 {
     size_t rows = (size_t)t->shape.data[0], cols = (size_t)t->shape.data[1], nnz = 0;
     for (size_t i = 0; i < t->count; i++)
@@ -478,7 +478,7 @@ static bool build_tensor(tinkc_batch *batch, const char *name, const tinkc_array
     *t = (tkc_tensor){ .count = array->count,
                        .dtype = is_integer(array->dtype) ? TINKC_I64 : TINKC_F32,
                        .sparse = array->row_ptr != NULL };
-    t->data = convert(batch, array, name, err);
+    t->data = convert_elements(batch, array, name, err);
     if (!t->data || !copy_i64s(&batch->store->arena, array->shape ? array->shape : &flat,
                                array->shape ? array->ndim : 1, &t->shape, err))
         return false;
@@ -489,7 +489,7 @@ static bool build_tensor(tinkc_batch *batch, const char *name, const tinkc_array
     if (!tkc_tensor_check(t, name, err) || !check_elements(t, name, err))
         return false;
     if (array->may_pack && !t->sparse && t->shape.len == 2)
-        return pack(&batch->store->arena, t, err);
+        return pack_matrix(&batch->store->arena, t, err);
     return true;
 }
 
@@ -497,7 +497,7 @@ bool tinkc_batch_set(tinkc_batch *batch, const char *name, const tinkc_array *ar
                      tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(batch, err) || !check_array(name, array, err))
+    if (!tkc_enter(&err, &local) || !check_batch(batch, err) || !check_array(name, array, err))
         return false;
     if (batch->n == 0)
         return tkc_fail(err, TINKC_E_ARGUMENT, "batch: has no example to set %s of", name);
@@ -613,7 +613,7 @@ bool tinkc_batch_set_provenance(tinkc_batch *batch, const tinkc_span *input, siz
                                 const tinkc_span *targets, size_t n_targets, tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !check(batch, err))
+    if (!tkc_enter(&err, &local) || !check_batch(batch, err))
         return false;
     if (batch->n == 0)
         return tkc_fail(err, TINKC_E_ARGUMENT, "batch: has no example to set provenance of");

@@ -36,7 +36,7 @@ typedef struct opening {
     bool loading;           /* the model is there, its weights are not */
 } opening;
 
-static void fail(opening *o, const tinkc_error *err)
+static void fail_opening(opening *o, const tinkc_error *err)
 {
     tinkc_error noted = *err;
     if (o->loading) /* the model stays at the service: say which */
@@ -47,13 +47,13 @@ static void fail(opening *o, const tinkc_error *err)
 
 static void poll_failed(tkc_poller *poller, const tinkc_error *err)
 {
-    fail(TKC_OWNER(poller, opening, poller), err);
+    fail_opening(TKC_OWNER(poller, opening, poller), err);
 }
 
 /* ---- requests ---- */
 
-static void ask(opening *o, const tkc_call_spec *spec, const tkc_message *type, const void *message,
-                tkc_poller_step *next)
+static void opening_ask(opening *o, const tkc_call_spec *spec, const tkc_message *type,
+                        const void *message, tkc_poller_step *next)
 {
     tinkc_error err = { 0 };
     tkc_call *call = type ? tkc_call_with(o->f.client, spec, type, message, &err)
@@ -83,7 +83,7 @@ static bool make_trainer(opening *o, const char *model_id)
         o->trainer =
             tkc_trainer_new(o->f.client, model_id, o->base_model ? o->base_model : "", &err);
     if (!o->trainer) {
-        fail(o, &err);
+        fail_opening(o, &err);
         return false;
     }
     o->f.result = o->trainer;
@@ -158,7 +158,7 @@ static void info_done(tkc_poller *poller)
         tkc_fail(&err, TINKC_E_NOT_LORA, "path: %.300s is not a LoRA adapter or has no rank",
                  o->path);
     if (err.code) {
-        fail(o, &err);
+        fail_opening(o, &err);
         return;
     }
     if (!o->base_model)
@@ -183,7 +183,7 @@ static void ask_info(opening *o)
     const char *headers[] = { "X-API-Key", o->access_token, NULL };
     tkc_call_spec spec = tkc_call_to(TKC_EP_WEIGHTS_INFO);
     spec.headers = o->access_token ? headers : NULL;
-    ask(o, &spec, &tkc_weights_info_request_type, &message, info_done);
+    opening_ask(o, &spec, &tkc_weights_info_request_type, &message, info_done);
 }
 
 /* The token of another account is exchanged like our own, where the service exchanges tokens: what
@@ -201,7 +201,7 @@ static void exchange_done(tkc_poller *poller)
         (!answer.jwt || !answer.jwt[0]))
         tkc_fail(&err, TINKC_E_TOKEN, "access_token: the exchange gave no token");
     if (err.code) {
-        fail(o, &err);
+        fail_opening(o, &err);
         return;
     }
     o->access_token = answer.jwt;
@@ -214,7 +214,7 @@ static void exchange_token(opening *o)
     tkc_call_spec spec = tkc_call_to(TKC_EP_AUTH_TOKEN);
     spec.need = TKC_NEED_CONFIG; /* a foreign credential is exchanged long after the start-up */
     spec.headers = headers;
-    ask(o, &spec, &tkc_empty_type, &(tkc_empty){ 0 }, exchange_done);
+    opening_ask(o, &spec, &tkc_empty_type, &(tkc_empty){ 0 }, exchange_done);
 }
 
 static void via_load_done(tkc_poller *poller)
@@ -229,7 +229,7 @@ static void via_load_done(tkc_poller *poller)
     id = tkc_arena_printf(&o->f.arena, &err, "%s:train:%lld", o->f.client->shared.session_id,
                           (long long)o->model_seq);
     if (!id)
-        fail(o, &err);
+        fail_opening(o, &err);
     else if (make_trainer(o, result.model_id ? result.model_id : id))
         tkc_op_finish(&o->f, NULL);
 }
@@ -268,7 +268,7 @@ static void run_told(tkc_poller *poller)
         tkc_fail(&err, TINKC_E_SEQUENCE,
                  "the service does not say the model's next sequence number, and no checkpoint of "
                  "it was saved: start again");
-    fail(o, &err);
+    fail_opening(o, &err);
 }
 
 static void ask_run(opening *o)
@@ -281,9 +281,9 @@ static void ask_run(opening *o)
     tkc_endpoint_path(tkc_endpoint_get(TKC_EP_TRAINING_RUN), ids, &path, &err);
     spec.path = tkc_buf_terminate(&path, &err);
     if (tkc_failed(&err))
-        fail(o, &err);
+        fail_opening(o, &err);
     else
-        ask(o, &spec, NULL, NULL, run_told);
+        opening_ask(o, &spec, NULL, NULL, run_told);
     tkc_buf_free(&path);
 }
 
@@ -293,7 +293,7 @@ static void model_told(tkc_poller *poller)
     tkc_get_info_response info = { 0 };
     tinkc_error err;
     if (!read_answer(o, &tkc_get_info_response_type, &info, &err)) {
-        fail(o, &err);
+        fail_opening(o, &err);
         return;
     }
     o->base_model = info.model_data.model_name ? info.model_data.model_name : info.model_name;
@@ -310,8 +310,8 @@ static void model_told(tkc_poller *poller)
 static void ask_model(opening *o)
 {
     tkc_call_spec spec = tkc_call_to(TKC_EP_GET_INFO);
-    ask(o, &spec, &tkc_get_info_request_type, &(tkc_get_info_request){ .model_id = o->model_id },
-        model_told);
+    opening_ask(o, &spec, &tkc_get_info_request_type,
+                &(tkc_get_info_request){ .model_id = o->model_id }, model_told);
 }
 
 /* ---- life ---- */

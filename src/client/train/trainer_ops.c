@@ -67,13 +67,13 @@ static void before_completion(step *s, const tinkc_error *err)
         atomic_store(&s->trainer->unloaded, false); /* to be tried again */
 }
 
-static void complete(step *s, const tinkc_error *err)
+static void complete_step(step *s, const tinkc_error *err)
 {
     before_completion(s, err);
     tkc_op_complete(&s->f, err);
 }
 
-static void finish(step *s, const tinkc_error *err)
+static void finish_step(step *s, const tinkc_error *err)
 {
     before_completion(s, err);
     tkc_op_finish(&s->f, err);
@@ -95,7 +95,7 @@ static void take_result(step *s, tinkc_bytes body)
         err.flags |= TINKC_IN_RETRIEVAL | TINKC_MAY_HAVE_RUN;
         tkc_op_error_body(&s->f, body);
     }
-    complete(s, &err);
+    complete_step(s, &err);
 }
 
 static void result_there(tkc_poller *poller)
@@ -108,7 +108,7 @@ static void result_there(tkc_poller *poller)
 /* Between acceptance and result. */
 static void result_failed(tkc_poller *poller, const tinkc_error *err)
 {
-    finish(TKC_OWNER(poller, step, poller), err);
+    finish_step(TKC_OWNER(poller, step, poller), err);
 }
 
 /* ---- submitting ---- */
@@ -117,7 +117,7 @@ static void result_failed(tkc_poller *poller, const tinkc_error *err)
 static void end(step *s, const tinkc_error *err)
 {
     tkc_turn_leave(s->trainer, &s->turn);
-    finish(s, err);
+    finish_step(s, err);
 }
 
 static void accepted(step *s, const tkc_call *call)
@@ -138,7 +138,7 @@ static void accepted(step *s, const tkc_call *call)
     } else {
         err.flags |= TINKC_MAY_HAVE_RUN;
         tkc_op_error_body(&s->f, call->body);
-        finish(s, &err);
+        finish_step(s, &err);
     }
 }
 
@@ -214,7 +214,7 @@ static void go(tkc_turn *turn, const tinkc_error *refused)
     tinkc_error err = { 0 };
     assert(!s->has_seq && !tkc_poller_is_polling(&s->poller));
     if (refused) {
-        finish(s, refused);
+        finish_step(s, refused);
         return;
     }
     /* Only now: the service waits for every number that was given out, and an operation that
