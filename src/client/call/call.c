@@ -88,6 +88,10 @@ static void begin_attempt(inner *c);
 
 /* ---- replies: called by the transport ---- */
 
+/* These run on whatever thread the transport has. They touch the reply and nothing of the call,
+ * so a call may be freed at any moment; the end is posted, and everything is decided on the I/O
+ * thread. */
+
 static void reply_free(reply *r)
 {
     if (!r)
@@ -501,6 +505,7 @@ static void sleep_then_retry(inner *c, int64_t wait_ms, int64_t left_ms)
     tkc_loop_arm(c->client->loop, &c->timer, wait_ms);
 }
 
+/* The Python SDK's list: a 409 is repeated although it counts as the caller's mistake. */
 static bool status_retries(int32_t status)
 {
     return status == 408 || status == 409 || status == 429 || status >= 500;

@@ -134,6 +134,10 @@ bool tkc_claim_pending(tkc_claim *claim)
 
 /* ---- shared records ---- */
 
+/* One record for all clients of an account: the Python SDK has one back-off for each holder, and
+ * a second one then runs into the same 429. The key is the credential as it was configured, not
+ * the token that it is exchanged for: that one changes while clients run. */
+
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static tkc_shared_limits *list;
 

@@ -172,6 +172,7 @@ static tinkc_str body_of(const tkc_call *call)
 /* A body that is JSON; false if it is not. */
 static bool read_json(tkc_promise *p, tinkc_str body, tkc_answer *answer, tinkc_error *err)
 {
+    /* A result may be polled for days: the answers must not add up. */
     tkc_arena_reset(&p->inner.arena);
     return tkc_answer_read(body, &p->inner.arena, answer, err);
 }

@@ -108,6 +108,8 @@ static bool looks_right(const char *key)
     return tkc_starts_with(tkc_str(key), "tml-") || tkc_starts_with(tkc_str(key), "eyJ");
 }
 
+/* The Python SDK's order: a key that is a token, the command where the service asks for one, any
+ * other key, the command. A key with a wrong beginning gives way to a command. */
 static bool pick_provider(const tinkc_client *client, bool enforce_command, int32_t *raw,
                           tinkc_error *err)
 {
@@ -165,6 +167,10 @@ void tkc_auth_free(tkc_auth *auth)
 }
 
 /* ---- the credential command ---- */
+
+/* On a helper, because it may ask a password manager or the network: on the I/O thread
+ * heartbeats would stop meanwhile. Its failure is final; the Python SDK takes it for a lost
+ * connection and repeats it for minutes. */
 
 /* Reads what comes until the end, the limit, or the stop. */
 static bool read_output(tkc_auth *auth, int fd, tkc_buf *out, tinkc_error *err)

@@ -25,6 +25,8 @@ enum { N_HELPERS = 2, END_PATIENCE_MS = 5000, BARE_400_BUDGET = 16 };
 
 /* ---- checks ---- */
 
+/* Asked at every entry: a forked child has a copy of the memory, but no threads, and perhaps
+ * locks that nobody will ever give back. */
 bool tkc_client_forked(const tinkc_client *client)
 {
     return getpid() != client->pid;
@@ -440,6 +442,7 @@ bool tinkc_client_close(tinkc_client *client, int64_t timeout_ms, tinkc_error *e
     if (!tkc_enter(&err, &local) || !tkc_client_check(client, err) ||
         !tkc_client_check_waits(client, err))
         return false;
+    /* One deadline for both waits: what runs comes first, telemetry has the rest. */
     int64_t deadline = tkc_deadline_ns(timeout_ms);
     pthread_mutex_lock(&client->shared.lock);
     bool first = !client->shared.closed;

@@ -146,6 +146,7 @@ bool tinkc_future_limit(tinkc_future *f, int64_t ms, tinkc_error *err)
         return false;
     if (ms < 0 && ms != TINKC_FOREVER)
         return tkc_fail(err, TINKC_E_ARGUMENT, "ms: must be 0 or more, or TINKC_FOREVER");
+    /* A time, not a span: what passes until the I/O thread sees it counts as well. */
     int64_t at = INT64_MAX;
     if (ms != TINKC_FOREVER && __builtin_add_overflow(tkc_now_ms(f->client->clock), ms, &at))
         at = INT64_MAX;

@@ -331,6 +331,7 @@ void tkc_op_stage(tinkc_future *f, int32_t stage)
     pthread_mutex_lock(&f->shared.lock);
     if (!f->shared.done)
         f->shared.stage = stage;
+    /* It described the stage before. */
     f->shared.status[0] = '\0';
     pthread_mutex_unlock(&f->shared.lock);
 }

@@ -317,6 +317,8 @@ static void session_answered(tkc_boot *boot, const tkc_call *call, tinkc_error *
     tkc_arena_free(&arena);
 }
 
+/* Only when something trains or samples: where the default project is read-only making one
+ * may fail, and plain calls must work there all the same. */
 static void start_session(tkc_boot *boot)
 {
     static const char *const none[] = { NULL };
@@ -332,6 +334,9 @@ static void start_session(tkc_boot *boot)
 }
 
 /* ---- heartbeat ---- */
+
+/* Without them the service ends the session. No failure stops them but the 410 that says so:
+ * each beat is the retry of the one before. (The Python SDK sends them even after that.) */
 
 static void beat_answered(tkc_call *call)
 {

@@ -376,6 +376,7 @@ static void format_duration(int64_t us, char out[64])
              (int)(s % 60), fraction);
 }
 
+/* Once, at the close; the Python SDK sends one after each fatal exception. */
 static void queue_session_end(tkc_telemetry *t)
 {
     char duration[64];

@@ -181,7 +181,8 @@ static bool files_are_there(download_op *op)
     return true;
 }
 
-/* Takes over what an earlier run left, if it fits. False: begin again. */
+/* Takes over what an earlier run left, if all of it fits. False: begin again, which costs time; a mixture
+ * of two files would cost the file. */
 static bool load_state(download_op *op, bool unpacks)
 {
     tinkc_error err = { 0 };

@@ -92,6 +92,8 @@ typedef struct who_op {
     bool wants_token;
 } who_op;
 
+/* The claims are read without a look at the signature, as in the Python SDK: they are shown, and
+ * nothing is decided by them. */
 static void give_identity(who_op *op, const char *jwt, tinkc_error *err)
 {
     tkc_jwt claims = { 0 };

@@ -195,6 +195,7 @@ static void finish_at_once(tinkc_future *f)
     tkc_op_finish(f, NULL);
 }
 
+/* A future even at the end, so that a loop that only fetches need not know where it is. */
 static const tkc_op_class nothing_class = { "list_end",     "nothing",     0,
                                             finish_at_once, tkc_op_finish, NULL };
 

@@ -17,6 +17,9 @@
 
 /* ---- endpoints as calls ---- */
 
+/* Method, pool, timeout and retries are those of the endpoint's row (wire/endpoint.c); nothing
+ * about them is decided in this room. */
+
 bool tkc_rest_spec(const tinkc_allocator *a, const tkc_rest_request *r, tkc_buf *path,
                    tkc_buf *body, tkc_call_spec *spec, tinkc_error *err)
 {
@@ -70,6 +73,7 @@ bool tkc_check_id(const char *id, const char *name, tinkc_error *err)
     return true;
 }
 
+/* Checked at the call; the Python SDK sends whatever it is given. */
 const char *tkc_scope_name(int32_t scope, tinkc_error *err)
 {
     if (scope == TINKC_OWNED)
@@ -288,7 +292,8 @@ static void decode_change(tinkc_future *f, const tkc_call *answer, tinkc_error *
         tkc_fail(err, TINKC_E_CONFLICT, "nothing changed: it was so already");
 }
 
-/* Calls on a path whose answer is nothing. */
+/* Calls on a path whose answer is nothing. A 409 is final: what is so already stays so. (The Python SDK
+ * repeats it for five minutes.) */
 static tinkc_future *act_on_path(tinkc_client *client, const tkc_rest_class *class,
                                  const char *path, int32_t endpoint, const void *message,
                                  tinkc_error *err)

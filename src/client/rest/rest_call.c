@@ -435,6 +435,7 @@ tkc_call *tkc_call_from_options(tinkc_client *client, const tinkc_http_options *
         spec.path = d.path.data;
         spec.base_url = d.base_url;
         spec.pool = TINKC_POOL_REST;
+        /* Another address does not wait for our start-up, nor does it learn who we are. */
         spec.need = foreign ? TKC_NEED_NOTHING : TKC_NEED_CONFIG;
         spec.anonymous = foreign;
         spec.retries = retries_of(o);

@@ -264,6 +264,7 @@ static void trace_answered(tkc_poller *poller)
     if (pending) {
         tkc_op_stage(&op->f, TINKC_STAGE_ACCEPTED);
         tkc_op_status(&op->f, "the service is building the trace");
+        /* Without end, as in the Python SDK: the service says when it has given up. */
         tkc_poller_pause(poller, TRACE_WAIT_MS, trace_ask);
         return;
     }

@@ -57,6 +57,8 @@ static void decode_checkpoints(tinkc_future *f, const tkc_call *answer, tinkc_er
     p->total = msg.cursor ? msg.cursor->total_count : -1;
 }
 
+/* This list has no cursor, so no total: only an empty page, or one that brings nothing new, ends
+ * it. */
 static void decode_sessions(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_sessions_response msg;

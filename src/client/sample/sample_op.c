@@ -186,6 +186,8 @@ static bool has_no_limit(const sample_op *op)
     return bypasses(op) || tkc_session_poll_is_used(&op->sampler->io.poll);
 }
 
+/* The slot is kept during the pause, as in the Python SDK: samples that are repeated must not
+ * let others in, or a service in trouble would get more of them. */
 static void attempt_failed(sample_op *op, const tinkc_error *failure)
 {
     inside *in = op->in;

@@ -328,7 +328,8 @@ static bool check_import(const tinkc_client_options *o, tinkc_error *err)
     return true;
 }
 
-/* A copy's numbers begin far away from the original's and from other copies'. */
+/* A copy's numbers begin far away from the original's and from other copies': between 10^9 and 10^18,
+ * where the Python SDK's copies have theirs. */
 static int64_t shadow_start(const tinkc_clock *clock)
 {
     return (int64_t)TKC_SAMPLER_BLOCK * (int64_t)(tkc_random(clock) % 1000000000u + 1);

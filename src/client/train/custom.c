@@ -70,7 +70,8 @@ static bool check_inputs(const tinkc_batch *batch, tinkc_error *err)
     return true;
 }
 
-/* The first pass, made but not submitted. */
+/* The first pass, made but not submitted. It is about the log-probabilities: for those zeros do as
+ * weights where none are set. */
 static tinkc_future *new_forward(tinkc_trainer *trainer, const tinkc_batch *batch, tinkc_error *err)
 {
     tkc_pass_options o = { .operation = "forward",

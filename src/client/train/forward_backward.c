@@ -597,7 +597,8 @@ static bool collect_unconfirmed(const pass *s, size_t end, bool retry_fully,
     return true;
 }
 
-/* How many parts there are up to the last that the service may have seen. */
+/* How many parts there are up to the last that the service may have seen. Chunks that left together
+ * count together: where one is refused and others are accepted, the gap cannot be closed. */
 static size_t reach(const pass *s)
 {
     size_t end = s->n;

@@ -92,6 +92,8 @@ static bool check_ids(const int32_t *ids, size_t len, tinkc_error *err)
     return true;
 }
 
+/* The last chunk stays open: tokens that are added one by one would otherwise be a chunk each,
+ * as they are in the Python SDK. */
 bool tinkc_input_add_tokens(tinkc_input *input, const int32_t *ids, size_t len, tinkc_error *err)
 {
     tinkc_error local;

@@ -17,6 +17,8 @@
 
 static const tinkc_var bad = { -1 };
 
+/* The first mistake is kept and what follows does nothing, so that a loss function needs no
+ * check behind each call: tinkc_tape_backward reports it. */
 static tinkc_var mistake(tinkc_tape *t, const char *call, const char *why)
 {
     if (t)

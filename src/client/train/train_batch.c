@@ -86,6 +86,9 @@ void tinkc_batch_free(tinkc_batch *batch)
 
 /* ---- adding examples ---- */
 
+/* Checked and copied on the caller's thread: the Python SDK finds many of these mistakes only
+ * when it writes the request, inside the future, and the error then names no call. */
+
 static size_t chunk_bytes(const tinkc_chunk *chunk)
 {
     /* The Python SDK's estimate, so that batches are cut where it cuts them. */
@@ -333,6 +336,9 @@ bool tinkc_batch_add_rl(tinkc_batch *batch, const int32_t *ids, size_t len, size
 }
 
 /* ---- arrays of any type ---- */
+
+/* Two element types travel, float32 and int64. Others are converted when they are set, so that a
+ * number that does not fit fails there and names itself. */
 
 static float half_to_float(uint16_t h)
 {
