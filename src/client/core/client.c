@@ -521,6 +521,7 @@ const char *tinkc_client_session_id(tinkc_client *client, int64_t timeout_ms, ti
     if (!wait_for(client, TKC_NEED_SESSION, timeout_ms, err))
         return NULL;
     pthread_mutex_lock(&client->shared.lock);
+    /* Set once, in memory of the client's: the text stays good without the lock. */
     const char *id = client->shared.session_id;
     pthread_mutex_unlock(&client->shared.lock);
     return id;

@@ -191,6 +191,7 @@ static size_t await_items(tinkc_queue *queue, int64_t timeout_ms)
     return queue->n_items;
 }
 
+/* One run at a time: the callbacks of a queue never run side by side. */
 static bool begin_run(tinkc_queue *queue, tinkc_error *err)
 {
     if (queue->running)

@@ -160,6 +160,8 @@ static bool check_numbers(const tinkc_client_options *o, tinkc_error *err)
            tkc_check_number(o->max_response_bytes, PLAIN, "max_response_bytes", err);
 }
 
+/* What is reserved must be zero: a later version may give it a meaning, and programs must not
+ * have something there by accident. */
 bool tkc_options_check(const tinkc_client_options *o, tinkc_error *err)
 {
     if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||

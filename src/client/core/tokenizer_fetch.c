@@ -193,6 +193,7 @@ static tinkc_tokenizer *find_known(tkc_tokenizers *all, const char *model, const
 {
     tinkc_tokenizer *found;
     pthread_mutex_lock(&all->shared.lock);
+    /* What the program has registered goes before anything that was fetched. */
     found = tkc_map_get(&all->shared.registered, tkc_str(model));
     for (size_t i = 0; !found && i < CACHE_ENTRIES; i++) {
         cached *c = &all->shared.cache[i];

@@ -35,6 +35,7 @@ void tkc_stopper_stop(tkc_stopper *s)
 {
     pthread_mutex_lock(&s->lock);
     s->stopped = true;
+    /* Under the lock: the worker takes it before it releases either, so they are still there. */
     if (s->pull)
         tkc_pull_cancel(s->pull);
     if (s->sub)

@@ -73,6 +73,7 @@ static bool on_bytes(void *user, const void *data, size_t len)
     bool ok = tkc_buf_add(&op->pending, data, len, &err);
     op->full = op->pending.len >= ROOM;
     pthread_mutex_unlock(&op->lock);
+    /* One event until somebody reads: tokens that come meanwhile are found then. */
     if (was_empty)
         post_event(op);
     /* One condition for both: a reader waits for bytes or for the end. */

@@ -318,6 +318,8 @@ static void custom_start(tinkc_future *f)
     c->first_task.run = first_done;
     c->evaluated_task.run = evaluated;
     c->second_task.run = second_done;
+    /* Without the turn operations of other threads may fall between the two passes, and the
+     * gradients then belong to other weights. */
     if (c->together)
         tkc_turn_join(c->trainer, &c->turn);
     else
@@ -370,6 +372,7 @@ static tinkc_future *run_in_queue(tinkc_trainer *trainer, const tinkc_batch *bat
     c->together = together;
     c->item.run = run_item;
     c->item.drop = drop_item;
+    /* The function must see the batch as it is now, whatever the caller does with it meanwhile. */
     c->batch = tkc_batch_share(batch, err);
     c->first = c->batch ? new_forward(trainer, c->batch, err) : NULL;
     if (!c->first) {

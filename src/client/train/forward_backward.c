@@ -439,6 +439,7 @@ static void fail_pass(pass *s, const tinkc_error *err)
         tkc_poller_no_more(&s->parts[i].poller);
 }
 
+/* Under the future's lock: callers wait for a part on threads of their own (tkc_pass_part). */
 static void part_ready(part *p)
 {
     pass *s = p->pass;
@@ -621,6 +622,7 @@ static void settle_numbers(pass *s, bool retry_fully)
         seen |= s->parts[i].state == PART_ACCEPTED || s->parts[i].state == PART_UNCONFIRMED;
     if (!seen)
         end = 0; /* refused as a whole */
+    /* What nobody has seen the next operation takes, so there is no gap. */
     tkc_turn_give_back(s->trainer, s->n - end);
     bool whole = collect_unconfirmed(s, end, retry_fully, &unconfirmed);
     if (unconfirmed || !whole)
@@ -756,6 +758,7 @@ static bool is_worth_json(const part *p, const tkc_call *call)
         return false;
     if (call->status == 422)
         return is_unread_body(call);
+    /* An address that has taken protobuf before says 500 for another reason. */
     return call->status == 415 ||
            (call->status == 500 && accepted_encoding(p->pass) != TKC_ENC_PROTOBUF);
 }
@@ -782,6 +785,8 @@ static void submit_done(tkc_poller *poller)
         tkc_client_log(s->f.client, TINKC_LOG_INFO,
                        "the service refuses protobuf (status %d): trying JSON", (int)call->status);
         p->json = true;
+        /* 415 and 422 are certain. A 500 may have been an ordinary one: then protobuf gets its
+         * retries yet. */
         p->tried_json = call->status == 500;
         begin_writing(p);
     } else if (is_json_refused(p, call)) {
@@ -894,6 +899,7 @@ static void pass_go(tkc_turn *turn, const tinkc_error *refused)
         return;
     }
     s->submitting = true;
+    /* As a block: parallel chunks have their numbers before the first of them leaves. */
     int64_t seq = tkc_turn_take(s->trainer, s->n);
     for (size_t i = 0; i < s->n; i++)
         s->parts[i].range.seq = seq + (int64_t)i;

@@ -35,6 +35,7 @@ tinkc_trainer *tkc_trainer_new(tinkc_client *client, const char *model_id, const
     tkc_client_keep(client);
     tkc_ref_init(&t->refs);
     pthread_mutex_init(&t->tokenizer_lock, NULL);
+    /* Number 0 is the creation of the model. */
     t->io.next_seq = 1;
     (void)snprintf(t->io.pause_prefix, sizeof t->io.pause_prefix, "Training for %.150s", model_id);
     return t;

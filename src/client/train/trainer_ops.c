@@ -340,6 +340,8 @@ static bool check_adam(const tinkc_adam *a, tinkc_error *err)
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         if (!isfinite(v[i]) || v[i] < 0)
             return tkc_fail(err, TINKC_E_ARGUMENT, "%s: must be a number of 0 or more", names[i]);
+    /* A beta2 of 0 is a struct that did not begin with TINKC_ADAM_INIT: 0 is a value here, not a
+     * default. */
     if (a->beta1 >= 1 || a->beta2 >= 1 || a->beta2 <= 0)
         return tkc_fail(err, TINKC_E_ARGUMENT,
                         "%s: must lie between 0 and 1; start from "
@@ -357,6 +359,7 @@ tinkc_future *tinkc_optim_step(tinkc_trainer *trainer, const tinkc_adam *adam, t
     if (!s)
         return NULL;
     tkc_optim_step_request *m = s->message;
+    /* All of them, always: the defaults are the caller's, never the service's. */
     m->adam_params =
         (tkc_adam_params){ adam->learning_rate, adam->beta1,        adam->beta2,
                            adam->eps,           adam->weight_decay, adam->grad_clip_norm };
@@ -633,6 +636,7 @@ static void take_unload(step *s, const void *result, tinkc_error *err)
     (void)s, (void)result, (void)err;
 }
 
+/* In its turn, behind what was submitted before, but without a number: nothing comes after it. */
 static const step_class unload_class = {
     STEP("trainer_unload", "nothing"), TKC_EP_UNLOAD_MODEL, SIZE_MAX, false, take_unload, NULL
 };
