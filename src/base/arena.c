@@ -39,6 +39,7 @@ void tkc_arena_free(tkc_arena *arena)
 
 void tkc_arena_reset(tkc_arena *arena)
 {
+    /* One block stays: what is filled again needs about as much, and most often it fits. */
     tkc_arena_block *largest = arena->blocks;
     for (tkc_arena_block *b = arena->blocks; b; b = b->older)
         if (b->size > largest->size)

@@ -106,6 +106,8 @@ bool tkc_sync_parent(const char *path, tinkc_error *err)
     return ok;
 }
 
+/* Beside it, to the disk, then renamed: after a power loss the old file is there or the new one,
+ * whole. */
 bool tkc_write_file(const char *path, const void *data, size_t len, uint32_t mode, tinkc_error *err)
 {
     char beside[4096];
@@ -116,7 +118,8 @@ bool tkc_write_file(const char *path, const void *data, size_t len, uint32_t mod
     int fd = mkostemp(beside, O_CLOEXEC);
     if (fd < 0)
         return tkc_fail_errno(err, "%s", path);
-    bool ok = tkc_write_all(fd, data, len) && fchmod(fd, (mode_t)mode) == 0 && tkc_sync_file(fd) == 0;
+    bool ok =
+        tkc_write_all(fd, data, len) && fchmod(fd, (mode_t)mode) == 0 && tkc_sync_file(fd) == 0;
     if (!ok)
         tkc_fail_errno(err, "%s", path);
     if (close(fd) != 0 && ok)

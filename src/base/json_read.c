@@ -303,6 +303,8 @@ int64_t tkc_json_i64(tkc_json *j)
     tinkc_str span = number_span(j);
     if (!leading_zero(span) && tkc_parse_i64(span, &value))
         return value;
+    /* 1e3 and 2.0 are integers, too, up to 2^53: beyond it a double does not say which one was
+     * meant. */
     if (!tkc_parse_double(span, false, &real))
         tkc_json_fail(j, "a malformed number");
     else if (real != floor(real) || fabs(real) > 9007199254740992.0)

@@ -30,6 +30,7 @@ bool tkc_mul_size(size_t x, size_t y, size_t *out)
 
 void *tkc_alloc(const tinkc_allocator *a, size_t size, tinkc_error *err)
 {
+    /* So that NULL always means that there is no memory. */
     size_t n = size ? size : 1;
     void *ptr = a ? a->alloc(n, a->user) : malloc(n);
     if (!ptr)

@@ -172,6 +172,7 @@ static double header_delay_ms(const char *retry_after_ms, const char *retry_afte
 {
     double ms = 0;
     int64_t at;
+    /* The first one that is a number decides, even if it is out of range: so in the Python SDK. */
     if (retry_after_ms && loose_number(retry_after_ms, &ms))
         ;
     else if (retry_after && loose_number(retry_after, &ms))
@@ -184,6 +185,7 @@ static double header_delay_ms(const char *retry_after_ms, const char *retry_afte
 int64_t tkc_retry_after_ms(const char *retry_after_ms, const char *retry_after, int64_t now_wall_us)
 {
     double ms = header_delay_ms(retry_after_ms, retry_after, now_wall_us);
+    /* Rounded up: a client that comes a fraction of a millisecond early is refused again. */
     return ms > 0 && ms <= (double)TKC_RETRY_AFTER_MOST_MS ? (int64_t)ceil(ms) : 0; /* NaN: 0 */
 }
 

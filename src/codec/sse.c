@@ -159,6 +159,7 @@ static bool take_line(tinkc_sse_parser *p, tinkc_str line, tinkc_error *err)
 /* After a blank line: an event, if there is data or a name. The id is kept for the next one. */
 static const tinkc_sse *dispatch_event(tinkc_sse_parser *p, tinkc_error *err)
 {
+    /* After an id the Python SDK gives an empty event for every further blank line. */
     bool something = p->has_data || p->has_event;
     assert(p->has_data || !p->data.len);
     if (!something)

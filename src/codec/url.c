@@ -76,6 +76,7 @@ static bool parse_host(tinkc_str host, bool brackets, tkc_arena *arena, tkc_url 
 
 static bool parse_authority(tinkc_str auth, tkc_arena *arena, tkc_url *out, tinkc_error *err)
 {
+    /* From the end: a password may have an '@' in it. */
     for (size_t i = auth.len; i-- > 0;)
         if (auth.data[i] == '@') {
             out->has_userinfo = true;
@@ -210,6 +211,7 @@ const char *tkc_url_resolve(const char *from, const char *location, tkc_arena *a
     return target.text;
 }
 
+/* Whether a credential may go along depends on this, so both sides go through the one parser. */
 bool tkc_url_same_origin(const char *a, const char *b)
 {
     tkc_arena arena;
@@ -224,6 +226,8 @@ bool tkc_url_same_origin(const char *a, const char *b)
 
 /* ---- segments ---- */
 
+/* An id must not change the query or lead to another path. The Python SDK inserts ids as they
+ * are. */
 static bool check_id(const char *id, tinkc_error *err)
 {
     if (!id || !*id)

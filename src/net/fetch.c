@@ -303,6 +303,7 @@ static CURLcode wait_for_end(hop *h)
             return CURLE_ABORTED_BY_CALLBACK;
         }
         if (running)
+            /* In pieces: the stop is looked at in between. */
             (void)curl->multi_poll(h->f->multi, NULL, 0, POLL_MS, NULL);
     }
     CURLMsg *m;

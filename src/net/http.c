@@ -332,6 +332,7 @@ static void collect_messages(tkc_http_pool *pool)
     const tkc_curl *curl = pool->http->curl;
     while (pool->multi && (m = curl->multi_info_read(pool->multi, &left))) {
         tkc_exchange *x = NULL;
+        /* A copy: removing the handle ends the message. */
         CURLcode result = m->data.result;
         curl->easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&x);
         if (m->msg == CURLMSG_DONE && x)

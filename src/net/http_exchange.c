@@ -322,6 +322,8 @@ static void set_route(const tkc_http *http, tkc_exchange *x, tinkc_error *err)
             set_text(x, CURLOPT_CAINFO, http->ca_file, err);
         if (http->ca_dir)
             set_text(x, CURLOPT_CAPATH, http->ca_dir, err);
+        /* A request waits for a connection that may turn out to carry it, too: a burst would
+         * open one for each. Training wants just that. */
         if (x->pool->kind != TINKC_POOL_TRAIN)
             curl->easy_setopt(x->easy, CURLOPT_PIPEWAIT, 1L);
     }
@@ -396,6 +398,7 @@ bool tkc_exchange_prepare(tkc_exchange *x, tinkc_error *err)
         return tkc_fail_memory(err);
     curl->slist_free_all(x->headers);
     x->headers = NULL;
+    /* Without "Expect:" libcurl waits up to a second for a 100 before it sends a large body. */
     if (!add_headers(x, &has_type, &has_encoding, err) || !add_line(x, "Expect:", err) ||
         (!has_type && !add_line(x, "Content-Type:", err)))
         return false;
@@ -536,6 +539,7 @@ static bool follow(tkc_exchange *x, const char *target)
         x->reply->fail(x->reply, TINKC_E_CONNECTION, "out of memory");
         return false;
     }
+    /* For good: where a redirect leads back to us, somebody else has chosen the address. */
     x->foreign = x->foreign || !tkc_url_same_origin(x->url, url);
     bool is_post = strcmp(x->request->method, "POST") == 0;
     if (x->status == 303 ? strcmp(x->request->method, "HEAD") != 0

@@ -205,6 +205,8 @@ void tkc_loop_set_waiter(tkc_loop *loop, const tkc_loop_waiter *waiter)
 static void run_tasks(tkc_loop *loop)
 {
     pthread_mutex_lock(&loop->shared.lock);
+    /* What is posted meanwhile runs in the next round, so that tasks cannot starve timers and
+     * sockets. */
     tkc_task *task = loop->shared.first;
     loop->shared.first = NULL;
     loop->shared.last = &loop->shared.first;
@@ -252,6 +254,8 @@ static bool begin_wait(tkc_loop *loop, int64_t limit_ms, int64_t *timeout_ms)
     left = most < left ? most : left;
     *timeout_ms = left == INT64_MAX ? TINKC_FOREVER : left;
     pthread_mutex_lock(&loop->shared.lock);
+    /* Decided under the lock: a task that is posted right after it finds `waiting` set and wakes
+     * the thread. */
     bool wait =
         !loop->shared.first && !loop->shared.stop && !loop->shared.jumped && *timeout_ms != 0;
     loop->shared.due_ms = next ? next->due_ms : INT64_MAX;

@@ -32,6 +32,7 @@ static const char *loose_string(tkc_json *j)
     return NULL;
 }
 
+/* In any case of letters; in the Python SDK "User" is an unknown category. */
 static tkc_name loose_name(tkc_json *j, const tkc_name *table)
 {
     tkc_name out = { loose_string(j), TKC_UNKNOWN };
@@ -96,6 +97,7 @@ bool tkc_answer_read(tinkc_str json, tkc_arena *arena, tkc_answer *out, tinkc_er
             read_member(&j, key, out, &seen);
     if (!tkc_json_close(&j))
         return false;
+    /* The Python SDK's order: the first mark that is there decides. */
     out->kind = seen.try_again  ? TKC_ANSWER_TRY_AGAIN
                 : seen.metadata ? TKC_ANSWER_METADATA
                 : seen.error    ? TKC_ANSWER_FAILED

@@ -17,6 +17,8 @@
 enum { NONE = TKC_ENC_NONE, JSON = TKC_ENC_JSON, PB = TKC_ENC_PROTOBUF };
 enum { SESSION = TINKC_POOL_SESSION, TRAIN = TINKC_POOL_TRAIN, REST = TINKC_POOL_REST };
 enum { ANY = TKC_NEED_NOTHING, READY = TKC_NEED_CONFIG, MEMBER = TKC_NEED_SESSION };
+/* Pools, retries and limits of time are the Python SDK's. Heartbeats and polls have no retries,
+ * because each has a next one. An archive's 503 has pauses of its own (rest_jobs.c). */
 enum { A = TKC_RETRY_ATTEMPTS, W = TKC_RETRY_WINDOW, AW = A | W };
 
 /* Answers in the response itself. */

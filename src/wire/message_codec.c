@@ -304,6 +304,8 @@ void tkc_message_write(const tkc_message *m, const void *msg, tkc_jsonw *w)
         const void *member = (const char *)msg + f->offset;
         assert(f->offset < m->size);
         bool empty_list = f->kind == TKC_STRS && (f->flags & TKC_MUST);
+        /* What is absent is left out. null is sent only where a message says so (an expiry that is
+         * to end); elsewhere a service may refuse it. */
         if (is_given(f, member) || empty_list) {
             tkc_jsonw_key(w, f->name);
             write_value(w, f, member);
@@ -503,6 +505,7 @@ static void read_seed(tkc_json *j, tkc_opt_seed *out)
     const char *from = j->at;
     tkc_json_double(j);
     tinkc_str span = tkc_strn(from, (size_t)(j->at - from));
+    /* Above 2^63 it fits only an unsigned number, below 0 only a signed one. */
     uint64_t large;
     if (!tkc_failed(j->err) && tkc_parse_u64(span, &large)) {
         *out = (tkc_opt_seed){ large, false, TKC_GIVEN };

@@ -183,6 +183,7 @@ unsigned char *tkc_tensor_pb_put(unsigned char *at, const tkc_tensor *t)
         at = put_optional(at, 2, t->crow.data, t->crow.len * 8);
         at = put_optional(at, 3, t->col.data, t->col.len * 8);
     } else {
+        /* Also when there are none: this member says that the tensor is dense. */
         at = tkc_pb_put_bytes(at, 1, t->data, data_bytes(t));
     }
     at = put_number(at, 3, (uint64_t)t->dtype);

@@ -93,10 +93,11 @@ int tkc_watch_wait(tkc_watch *watch, tkc_ready *out, int max, int64_t timeout_ms
                        : timeout_ms > INT32_MAX    ? INT32_MAX
                                                    : (int)timeout_ms);
     for (int i = 0; i < n; i++)
-        out[i] = (tkc_ready){ .mark = events[i].data.u64,
-                              .what = (events[i].events & EPOLLIN ? TKC_READABLE : 0u) |
-                                      (events[i].events & EPOLLOUT ? TKC_WRITABLE : 0u) |
-                                      (events[i].events & (EPOLLERR | EPOLLHUP) ? TKC_BROKEN : 0u) };
+        out[i] =
+            (tkc_ready){ .mark = events[i].data.u64,
+                         .what = (events[i].events & EPOLLIN ? TKC_READABLE : 0u) |
+                                 (events[i].events & EPOLLOUT ? TKC_WRITABLE : 0u) |
+                                 (events[i].events & (EPOLLERR | EPOLLHUP) ? TKC_BROKEN : 0u) };
     return n;
 }
 
@@ -158,6 +159,7 @@ int tkc_cond_make(pthread_cond_t *cond)
     int bad = pthread_condattr_init(&how);
     if (bad)
         return bad;
+    /* Deadlines must not move when somebody sets the time. */
     pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
     bad = pthread_cond_init(cond, &how);
     pthread_condattr_destroy(&how);
