@@ -1,25 +1,27 @@
 /* cuda_conv.cu - the short convolution of the rules with a state, and its gradient.
  *
- * A thread takes a few neighbouring channels of a tile of a run's rows and moves a window of the last rows over them. A row's sum is
+ * A thread takes a few neighbouring channels of a tile of a run's rows and moves a window of the last rows over them; it asks for AHEAD
+ * rows before it needs the first of them. A row's sum is
  * the same chain of fused multiply-adds wherever the window came from: rows of the launch, the sequence's slot, or nothing.
  */
 #include "cuda/cuda_rows.cuh"
 #include "cuda/cuda_rules.h"
 
-enum { THREADS = 128, TILE = 32 }; /* a tile has more rows than a window, so only the first one of a run reads the slot */
+enum { THREADS = 128, TILE = 32, AHEAD = 8, AHEAD_BACK = 4 }; /* a tile has more rows than a window, so only the first one of a run reads the slot */
 
-/* V neighbouring columns, in a word of 16 or 8 bytes. */
+/* V neighbouring columns, in a word of 8 bytes. */
 template <int V> struct word_of;
-template <> struct word_of<8> {
-    typedef uint4 type;
-};
 template <> struct word_of<4> {
     typedef uint2 type;
 };
 
-template <int V> DEVICE void load(const bf16 *from, float x[V])
+template <int V> DEVICE typename word_of<V>::type word_at(const bf16 *from)
 {
-    typename word_of<V>::type word = *(const typename word_of<V>::type *)from;
+    return *(const typename word_of<V>::type *)from;
+}
+
+template <int V> DEVICE void spread(const typename word_of<V>::type &word, float x[V])
+{
     const uint32_t *w = &word.x;
 #pragma unroll
     for (int i = 0; i < V / 2; i++) {
@@ -27,6 +29,11 @@ template <int V> DEVICE void load(const bf16 *from, float x[V])
         x[2 * i] = two.x;
         x[2 * i + 1] = two.y;
     }
+}
+
+template <int V> DEVICE void load(const bf16 *from, float x[V])
+{
+    spread<V>(word_at<V>(from), x);
 }
 
 template <int V> DEVICE void store(bf16 *to, const float x[V])
@@ -82,6 +89,18 @@ template <int K, int V> struct taps {
 /* With fewer than K taps the first ones are zero, and so is what they read; so are those of columns beyond the channels. */
 template <int K, int V> DEVICE void load_taps(const tcu_conv &p, const lane<V> &l, taps<K, V> &t)
 {
+    if (V == 4 && l.inside + V <= l.channels && (l.all | l.channel) % 4 == 0) {
+#pragma unroll
+        for (int j = 0; j < K; j++) {
+            int at = j - (K - p.kernel);
+            float4 w = at < 0 ? make_float4(0, 0, 0, 0) : *(const float4 *)(p.weights + (int64_t)at * l.all + l.channel);
+            t.w[j][0] = w.x, t.w[j][1] = w.y, t.w[j][2] = w.z, t.w[j][3] = w.w;
+        }
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            t.bias[i] = p.bias ? p.bias[l.channel + i] : 0;
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < V; i++) {
         bool there = l.inside + i < l.channels;
@@ -167,32 +186,124 @@ template <int K, int V> DEVICE void keep_rows(const tcu_conv &p, const lane<V> &
     }
 }
 
+/* c of rows [first, end). FULL: a whole tile, whose loop has no conditions, so that the window stays where it is in registers. */
+template <int K, int V, bool FULL>
+DEVICE void walk_rows(const lane<V> &l, const taps<K, V> &t, float window[K][V], int first, int end, bf16 *c, int64_t ldc)
+{
+    float x[V];
+    static_assert(TILE % AHEAD == 0 && AHEAD % K == 0, "a whole tile has no rest");
+#pragma unroll 1
+    for (int from = first; from < end; from += AHEAD) {
+        typename word_of<V>::type rows[AHEAD];
+#pragma unroll
+        for (int r = 0; r < AHEAD; r++)
+            if (FULL || from + r < end)
+                rows[r] = word_at<V>(l.m + (from + r) * l.ld);
+#pragma unroll
+        for (int r = 0; r < AHEAD; r++) {
+            if (!FULL && from + r >= end)
+                break;
+            spread<V>(rows[r], x);
+            shift<K, V>(window, x);
+            sum_taps<K, V>(t, window, x);
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                x[i] *= sigmoid(x[i]);
+            store<V>(c + (from + r) * ldc, x);
+        }
+    }
+}
+
 template <int K, int V> __global__ void __launch_bounds__(THREADS) conv_forward(tcu_conv p, bf16 *c, int64_t ldc)
 {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;"); /* a step of the rule asks for its states meanwhile */
+#endif
     lane<V> l = lane_of<V>(p);
     int first = blockIdx.z * TILE, end = min(first + TILE, l.run.n);
     if (l.column >= l.columns || first >= end)
         return;
     taps<K, V> t;
-    float window[K][V], x[V];
+    float window[K][V];
     load_taps<K, V>(p, l, t);
     open_window<K, V>(p, l, first, window);
     if (p.slots && first == 0)
         keep_rows<K, V>(p, l, window);
-    for (int at = first; at < end; at++) {
-        load<V>(l.m + at * l.ld, x);
-        shift<K, V>(window, x);
-        sum_taps<K, V>(t, window, x);
-#pragma unroll
-        for (int i = 0; i < V; i++)
-            x[i] *= sigmoid(x[i]);
-        store<V>(c + (l.run.row + at) * ldc + l.column, x);
-    }
+    if (end - first == TILE)
+        walk_rows<K, V, true>(l, t, window, first, end, c + l.run.row * ldc + l.column, ldc);
+    else
+        walk_rows<K, V, false>(l, t, window, first, end, c + l.run.row * ldc + l.column, ldc);
 }
 
 struct grads_of {
     bf16 *part[TCU_CONV_PARTS];
 };
+
+/* d: the gradient after silu, becomes that before it, of x. Of columns beyond the channels: zero, unless ALL are there. */
+template <int V, bool ALL> DEVICE void each_gradient(const lane<V> &l, const float x[V], float d[V])
+{
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        float s = sigmoid(x[i]);
+        d[i] = ALL || l.inside + i < l.channels ? d[i] * (s * (1 + x[i] * (1 - s))) : 0;
+    }
+}
+
+template <int K, int V> DEVICE void sum_back(const taps<K, V> &t, const float grads[K][V], float out[V])
+{
+#pragma unroll
+    for (int i = 0; i < V; i++) { /* grads[0] is of the row itself */
+        out[i] = 0;
+#pragma unroll
+        for (int j = 0; j < K; j++)
+            out[i] = fmaf(t.w[K - 1 - j][i], grads[j][i], out[i]);
+    }
+}
+
+/* A row and the gradient after it enter their windows. */
+template <int K, int V>
+DEVICE void enter(const lane<V> &l, const taps<K, V> &t, const typename word_of<V>::type &m, const typename word_of<V>::type &dc,
+                  float window[K][V], float grads[K][V])
+{
+    float x[V], d[V];
+    spread<V>(m, x);
+    spread<V>(dc, d);
+    shift<K, V>(window, x);
+    sum_taps<K, V>(t, window, x);
+    each_gradient<V, true>(l, x, d);
+    shift<K, V>(grads, d);
+}
+
+/* A whole tile, and the rows after it that read it, without conditions. */
+template <int K, int V>
+DEVICE void walk_back(const lane<V> &l, const taps<K, V> &t, float window[K][V], float grads[K][V], int first, const bf16 *dc, int64_t ldc,
+                      bf16 *to)
+{
+    const bf16 *m = l.m + first * l.ld;
+    dc += first * ldc;
+    to += first * l.ld;
+    const int EACH = K > AHEAD_BACK ? K : AHEAD_BACK;
+    static_assert(TILE % EACH == 0, "no rest");
+#pragma unroll
+    for (int r = 0; r < K - 1; r++, m += l.ld, dc += ldc)
+        enter<K, V>(l, t, word_at<V>(m), word_at<V>(dc), window, grads);
+#pragma unroll 1
+    for (int from = 0; from < TILE; from += EACH) {
+        typename word_of<V>::type rows[EACH], above[EACH];
+#pragma unroll
+        for (int r = 0; r < EACH; r++, m += l.ld, dc += ldc) {
+            rows[r] = word_at<V>(m);
+            above[r] = word_at<V>(dc);
+        }
+#pragma unroll
+        for (int r = 0; r < EACH; r++, to += l.ld) {
+            float x[V];
+            enter<K, V>(l, t, rows[r], above[r], window, grads);
+            sum_back<K, V>(t, grads, x);
+            store<V>(to, x);
+        }
+    }
+}
 
 /* Row t needs the gradients before silu of rows t .. t + K - 1: each is made from its own window. */
 template <int K, int V>
@@ -212,32 +323,39 @@ __global__ void __launch_bounds__(THREADS) conv_back(tcu_conv p, const bf16 *dc,
 #pragma unroll
         for (int i = 0; i < V; i++)
             grads[j][i] = 0;
-    for (int at = first; at < end + K - 1; at++) {
+    if (end - first == TILE && end + K - 1 <= l.run.n && l.inside + V <= l.channels) {
+        walk_back<K, V>(l, t, window, grads, first, dc + l.run.row * ldc + l.column, ldc, to + l.run.row * l.ld);
+        return;
+    }
+    for (int from = first; from < end + K - 1; from += AHEAD_BACK) {
+        typename word_of<V>::type rows[AHEAD_BACK], above[AHEAD_BACK];
 #pragma unroll
-        for (int i = 0; i < V; i++)
-            d[i] = 0;
-        if (at < l.run.n) {
-            load<V>(l.m + at * l.ld, x);
-            load<V>(dc + (l.run.row + at) * ldc + l.column, d);
-            shift<K, V>(window, x);
-            sum_taps<K, V>(t, window, x);
-#pragma unroll
-            for (int i = 0; i < V; i++) {
-                float s = sigmoid(x[i]);
-                d[i] = l.inside + i < l.channels ? d[i] * (s * (1 + x[i] * (1 - s))) : 0;
+        for (int r = 0; r < AHEAD_BACK; r++)
+            if (from + r < l.run.n) {
+                rows[r] = word_at<V>(l.m + (from + r) * l.ld);
+                above[r] = word_at<V>(dc + (l.run.row + from + r) * ldc + l.column);
             }
-        }
-        shift<K, V>(grads, d);
-        if (at < first + K - 1)
-            continue;
 #pragma unroll
-        for (int i = 0; i < V; i++) { /* grads[0] is of the row itself */
-            x[i] = 0;
+        for (int r = 0; r < AHEAD_BACK; r++) {
+            int at = from + r;
+            if (at >= end + K - 1)
+                break;
 #pragma unroll
-            for (int j = 0; j < K; j++)
-                x[i] = fmaf(t.w[K - 1 - j][i], grads[j][i], x[i]);
+            for (int i = 0; i < V; i++)
+                d[i] = 0;
+            if (at < l.run.n) {
+                spread<V>(rows[r], x);
+                spread<V>(above[r], d);
+                shift<K, V>(window, x);
+                sum_taps<K, V>(t, window, x);
+                each_gradient<V, false>(l, x, d);
+            }
+            shift<K, V>(grads, d);
+            if (at < first + K - 1)
+                continue;
+            sum_back<K, V>(t, grads, x);
+            store<V>(to + (l.run.row + at - K + 1) * l.ld, x);
         }
-        store<V>(to + (l.run.row + at - K + 1) * l.ld, x);
     }
 }
 
@@ -258,7 +376,7 @@ static dim3 grid_of(const tcu_conv *p, int v)
 
 /* The instance that holds so many taps. */
 #define FOR_KERNEL(p, f, ...)                                                                                                  \
-    ((p)->kernel <= 4               ? f<4, 8>(__VA_ARGS__) :                                                                   \
+    ((p)->kernel <= 4               ? f<4, 4>(__VA_ARGS__) :                                                                   \
      (p)->kernel <= TCU_CONV_KERNEL ? f<TCU_CONV_KERNEL, 4>(__VA_ARGS__) :                                                     \
                                       (int)cudaErrorInvalidValue)
 
