@@ -56,7 +56,7 @@ DEVICE void put_products(const tcu_delta_rule &p, const place &at, const chunk_k
                 *right = s.k + block * 32 * s.stride;
     int64_t heads = p.of.n_value_heads;
     float c[2][4][4] = {};
-    multiply_tf32<true, false, 2, 4>(
+    multiply_tf32<TF32_EXACT, TF32_EXACT, 2, 4>(
         c, pad16(p.of.dk) / 8, [&](int i, int k) { return (i < 16 ? keys : queries)[i * s.stride + k]; },
         [&](int k, int j) { return right[j * s.stride + k]; });
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -134,7 +134,8 @@ __global__ void __launch_bounds__(THREADS) delta_keep(tcu_delta_rule p)
 
 template <int N> struct scan { /* a block's shared memory; N tiles of 8 columns */
     static const int COLUMNS = N * 8, LD = N * 8 + 8, GROUPS = THREADS / COLUMNS;
-    float *s, *k, *n, *kk; /* [dk][LD], [64][ld_keys], [64][LD], [64][LD_PAIRS] */
+    float *s, *k, *n, *kk;       /* [dk][LD], [64][ld_keys], [64][LD], [64][LD_PAIRS] */
+    float *q;                    /* [64][ld_keys], over n and kk, until it was multiplied */
     float *up, *down, *strength; /* [64] */
     int ld_keys, padded;
     __device__ __forceinline__ scan(const tcu_delta_shape &of)
@@ -144,16 +145,20 @@ template <int N> struct scan { /* a block's shared memory; N tiles of 8 columns 
         ld_keys = padded + 4;
         s = shared;
         k = s + padded * LD;
-        n = k + CHUNK * ld_keys;
+        q = n = k + CHUNK * ld_keys;
         kk = n + CHUNK * LD;
-        up = kk + CHUNK * LD_PAIRS;
+        up = n + CHUNK * shared_columns(padded);
         down = up + CHUNK;
         strength = down + CHUNK;
+    }
+    static __host__ __device__ int shared_columns(int padded)
+    {
+        return padded + 4 > LD + LD_PAIRS ? padded + 4 : LD + LD_PAIRS;
     }
     static size_t bytes(const tcu_delta_shape &of)
     {
         int padded = (of.dk + 15) / 16 * 16;
-        return sizeof(float) * (size_t)(padded * LD + CHUNK * (padded + 4 + LD + LD_PAIRS + 3));
+        return sizeof(float) * (size_t)(padded * LD + CHUNK * (padded + 4 + shared_columns(padded) + 3));
     }
 };
 
@@ -173,26 +178,19 @@ template <int N> DEVICE columns columns_of(const tcu_delta_shape &of)
     return w;
 }
 
-/* The chunk's keys, products, earlier rows N; what is not there becomes zero. Keys before `lowest` are not needed. */
+/* The chunk's keys and queries; what is not there becomes zero. Keys before `lowest` are not needed. */
 template <int N>
 DEVICE void fetch_chunk(const tcu_delta_rule &p, const scan<N> &s, const columns &w, const place &at, const slot_parts &slot)
 {
     int dk = p.of.dk, rows = at.end - at.begin, lowest = at.end == CHUNK ? 0 : at.begin & ~15;
-    int64_t kd = (int64_t)p.of.n_key_heads * dk, vd = (int64_t)p.of.n_value_heads * p.of.dv;
-    int64_t key = w.key_head * dk, pairs = (int64_t)p.of.n_value_heads * CHUNK;
+    int64_t kd = (int64_t)p.of.n_key_heads * dk, key = w.key_head * dk, first = (int64_t)(at.origin + at.begin) * kd + key;
     bool wide = wide_rows(p.of);
     if (lowest < at.begin)
         fetch(s.k + lowest * s.ld_keys, s.ld_keys, slot.k + lowest * kd + key, kd, at.begin - lowest, dk, s.padded, wide);
-    fetch(s.k + at.begin * s.ld_keys, s.ld_keys, p.k + (at.origin + at.begin) * kd + key, kd, rows, dk, s.padded, wide);
-    fetch_part<CHUNK>(s.kk + at.begin * LD_PAIRS, LD_PAIRS,
-                      p.kk + ((int64_t)(at.origin + at.begin) * p.of.n_value_heads + w.head) * CHUNK, pairs, rows, CHUNK, true);
-    if (at.begin)
-        fetch_part<scan<N>::COLUMNS>(s.n, s.LD, slot.n + w.at, vd, at.begin, w.n, wide);
+    fetch(s.k + at.begin * s.ld_keys, s.ld_keys, p.k + first, kd, rows, dk, s.padded, wide);
+    fetch(s.q + at.begin * s.ld_keys, s.ld_keys, p.q + first, kd, rows, dk, s.padded, wide);
     copy_commit();
-    clear(s.kk, LD_PAIRS, at.begin, CHUNK);
-    clear(s.kk + at.end * LD_PAIRS, LD_PAIRS, CHUNK - at.end, CHUNK);
     clear(s.k + at.end * s.ld_keys, s.ld_keys, CHUNK - at.end, s.padded);
-    clear(s.n + at.begin * s.LD, s.LD, CHUNK - at.begin, s.COLUMNS);
     for (int t = threadIdx.x; t < 2 * CHUNK; t += THREADS) { /* half of the threads do what is before the chunk, half what is after it */
         int i = t % CHUNK;
         if (i >= at.end)
@@ -211,6 +209,21 @@ DEVICE void fetch_chunk(const tcu_delta_rule &p, const scan<N> &s, const columns
     __syncthreads();
 }
 
+/* Products of the chunk's keys, earlier rows N. */
+template <int N>
+DEVICE void fetch_pairs(const tcu_delta_rule &p, const scan<N> &s, const columns &w, const place &at, const slot_parts &slot)
+{
+    int rows = at.end - at.begin;
+    int64_t vd = (int64_t)p.of.n_value_heads * p.of.dv, pairs = (int64_t)p.of.n_value_heads * CHUNK;
+    fetch_part<CHUNK>(s.kk + at.begin * LD_PAIRS, LD_PAIRS,
+                      p.kk + ((int64_t)(at.origin + at.begin) * p.of.n_value_heads + w.head) * CHUNK, pairs, rows, CHUNK, true);
+    if (at.begin)
+        fetch_part<scan<N>::COLUMNS>(s.n, s.LD, slot.n + w.at, vd, at.begin, w.n, wide_rows(p.of));
+    copy_commit();
+    clear(s.kk, LD_PAIRS, at.begin, CHUNK);
+    clear(s.kk + at.end * LD_PAIRS, LD_PAIRS, CHUNK - at.end, CHUNK);
+}
+
 /* A tile of 16 rows N from what they are without each other. */
 template <int N> DEVICE void solve_tile(const scan<N> &s, const place &at, int first, float *n)
 {
@@ -220,25 +233,33 @@ template <int N> DEVICE void solve_tile(const scan<N> &s, const place &at, int f
     for (int i = 0; i < 16; i++)
         x[i] = n[i * s.LD];
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const float4 *with = (const float4 *)(s.kk + (first + i) * LD_PAIRS + first);
+    for (int i = 0; i < 16; i += 4) { /* four rows at a time: four chains of subtractions side by side */
 #pragma unroll
-        for (int j = 0; j < i; j += 4) {
-            float4 f = with[j / 4];
-            x[i] = fmaf(-f.x, x[j], x[i]);
-            x[i] = j + 1 < i ? fmaf(-f.y, x[j + 1], x[i]) : x[i];
-            x[i] = j + 2 < i ? fmaf(-f.z, x[j + 2], x[i]) : x[i];
-            x[i] = j + 3 < i ? fmaf(-f.w, x[j + 3], x[i]) : x[i];
+        for (int j = 0; j <= i; j += 4) {
+            float f[4][4];
+#pragma unroll
+            for (int r = 0; r < 4; r++)
+                *(float4 *)f[r] = *(const float4 *)(s.kk + (first + i + r) * LD_PAIRS + first + j);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                if (j == i && first + i + k >= at.begin && first + i + k < at.end)
+                    x[i + k] *= s.strength[first + i + k];
+#pragma unroll
+                for (int r = 0; r < 4; r++)
+                    if (j + k < i + r)
+                        x[i + r] = fmaf(-f[r][k], x[j + k], x[i + r]);
+            }
         }
-        if (first + i >= at.begin && first + i < at.end)
-            x[i] *= s.strength[first + i];
-        n[i * s.LD] = x[i];
     }
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        n[i * s.LD] = x[i];
 }
 
 /* N from what each row would be without the others of the chunk. A thread has a column; rows are subtracted in their order. */
 template <int N> DEVICE void solve(const scan<N> &s, const place &at)
 {
+    const int MANY = 4; /* rows at a time */
     int column = threadIdx.x % s.COLUMNS, group = threadIdx.x / s.COLUMNS;
     float x[16], *n = s.n + column;
     for (int first = 0; first < at.end; first += 16) {
@@ -250,19 +271,27 @@ template <int N> DEVICE void solve(const scan<N> &s, const place &at)
 #pragma unroll
         for (int i = 0; i < 16; i++)
             x[i] = n[(first + i) * s.LD];
-#pragma unroll 2
-        for (int row = max(first + 16, at.begin & ~15) + group; row < at.end; row += s.GROUPS) {
-            float sum = n[row * s.LD];
+        for (int row = max(first + 16, at.begin & ~15) + group * MANY; row < at.end; row += s.GROUPS * MANY) {
+            float sum[MANY];
+#pragma unroll
+            for (int r = 0; r < MANY; r++)
+                sum[r] = n[(row + r) * s.LD];
 #pragma unroll
             for (int i = 0; i < 16; i += 4) {
-                float4 f = *(const float4 *)(s.kk + row * LD_PAIRS + first + i);
-                sum = fmaf(-f.x, x[i], sum);
-                sum = fmaf(-f.y, x[i + 1], sum);
-                sum = fmaf(-f.z, x[i + 2], sum);
-                sum = fmaf(-f.w, x[i + 3], sum);
+                float f[MANY][4];
+#pragma unroll
+                for (int r = 0; r < MANY; r++)
+                    *(float4 *)f[r] = *(const float4 *)(s.kk + (row + r) * LD_PAIRS + first + i);
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+#pragma unroll
+                    for (int r = 0; r < MANY; r++)
+                        sum[r] = fmaf(-f[r][k], x[i + k], sum[r]);
             }
-            if (row >= at.begin)
-                n[row * s.LD] = sum;
+#pragma unroll
+            for (int r = 0; r < MANY; r++)
+                if (row + r >= at.begin)
+                    n[(row + r) * s.LD] = sum[r];
         }
         __syncthreads();
     }
@@ -276,7 +305,7 @@ template <int N> DEVICE void advance(const scan<N> &s)
         float c[1][N][4], *to = s.s + tile * 16 * s.LD;
         const float *keys = s.k + tile * 16;
         each_tf32<1, N>(c, [&](int i, int j, float &x) { x = whole * to[i * s.LD + j]; });
-        multiply_tf32<true, false, 1, N>(
+        multiply_tf32<TF32_EXACT, TF32_EXACT, 1, N>(
             c, CHUNK / 8, [&](int i, int k) { return keys[k * s.ld_keys + i]; },
             [&](int k, int j) { return s.down[k] * s.n[k * s.LD + j]; });
         each_tf32<1, N>(c, [&](int i, int j, float x) { to[i * s.LD + j] = x; });
@@ -306,44 +335,65 @@ template <int N> DEVICE tile_rows tile_of(const place &at)
     return r;
 }
 
-/* Keys and queries times the state: each row of N before the other rows of the chunk are subtracted, and what o gets of S. */
+/* Keys and queries times the state. */
+template <int N> DEVICE void multiply_state(const scan<N> &s, const tile_rows &r, float c[2][N / 2][4])
+{
+    const float *keys = s.k + r.row * s.ld_keys, *queries = s.q + (r.row - 16) * s.ld_keys, *state = s.s + r.column;
+    multiply_tf32<TF32_EXACT, TF32_EXACT, 2, N / 2>(
+        c, s.padded / 8, [&](int i, int k) { return (i < 16 ? keys : queries)[i * s.ld_keys + k]; },
+        [&](int k, int j) { return state[k * s.LD + j]; });
+}
+
+/* The lanes' values; of rows and columns that are not there, others. */
+template <int N> DEVICE void load_values(const tcu_delta_rule &p, const columns &w, const tile_rows &r, float v[1][N / 2][4])
+{
+    const bf16 *values = p.c + r.first * p.ld_c + p.v_at + w.at + r.column;
+    each_tf32<1, N / 2>(
+        v, [&](int i, int j, float &x) { x = wide(values[(int64_t)r.there(i) * p.ld_c + min(j, w.n - 1 - r.column)]); });
+}
+
+/* From the products with the state: each row of N before the other rows of the chunk are subtracted, and what o gets of S. */
 template <int N>
-DEVICE void begin_rows(const tcu_delta_rule &p, const scan<N> &s, const columns &w, const tile_rows &r, bool empty,
+DEVICE void begin_rows(const scan<N> &s, const columns &w, const tile_rows &r, float c[2][N / 2][4], const float v[1][N / 2][4],
                        float o[1][N / 2][4])
 {
-    float c[2][N / 2][4] = {};
-    int dk = p.of.dk;
-    int64_t kd = (int64_t)p.of.n_key_heads * dk;
-    const float *keys = s.k + r.row * s.ld_keys, *queries = p.q + r.first * kd + w.key_head * dk, *state = s.s + r.column;
-    const bf16 *values = p.c + r.first * p.ld_c + p.v_at + w.at + r.column;
-    if (!empty)
-        multiply_tf32<true, true, 2, N / 2>(
-            c, s.padded / 8,
-            [&](int i, int k) {
-                if (i < 16)
-                    return keys[i * s.ld_keys + k];
-                return queries[r.there(i - 16) * kd + min(k, dk - 1)]; /* where a row is not there, nobody reads its sums */
-            },
-            [&](int k, int j) { return state[k * s.LD + j]; });
-    each_tf32<1, N / 2>(c, [&](int i, int j, float x) {
-        float v = wide(values[(int64_t)r.there(i) * p.ld_c + min(j, w.n - 1 - r.column)]);
-        if (i >= r.low && i < r.high && r.column + j < w.n)
-            s.n[(r.row + i) * s.LD + r.column + j] = v - s.up[r.row + i] * x;
-    });
-    each_tf32<1, N / 2>(c + 1, [&](int i, int, float &x) { x *= s.up[r.row + r.there(i)]; });
 #pragma unroll
-    for (int i = 0; i < N / 2 * 4; i++)
-        o[0][i / 4][i % 4] = c[1][i / 4][i % 4];
+    for (int n = 0; n < N / 2; n++)
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            int i = threadIdx.x % 32 / 4 + k / 2 * 8, j = r.column + n * 8 + 2 * (threadIdx.x % 4) + k % 2;
+            float up = s.up[r.row + r.there(i)];
+            if (i >= r.low && i < r.high)
+                s.n[(r.row + i) * s.LD + j] = j < w.n ? v[0][n][k] - up * c[0][n][k] : 0;
+            o[0][n][k] = up * c[1][n][k];
+        }
+}
+
+/* Weights of the chunk's rows for o: what a lane has of its tile's rows. */
+template <int MOST> DEVICE void load_weights(const tcu_delta_rule &p, const columns &w, const tile_rows &r, float x[MOST][4])
+{
+    int64_t pairs = (int64_t)p.of.n_value_heads * CHUNK;
+    const float *weights = p.qk + r.first * pairs + w.head * CHUNK + threadIdx.x % 4;
+#pragma unroll
+    for (int k = 0; k < MOST; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            x[k][i] = k < r.row / 8 + 2 ? weights[r.there(threadIdx.x % 32 / 4 + i % 2 * 8) * pairs + k * 8 + i / 2 * 4] : 0;
 }
 
 template <int N>
-DEVICE void end_rows(const tcu_delta_rule &p, const scan<N> &s, const columns &w, const tile_rows &r, float o[1][N / 2][4])
+DEVICE void end_rows(const tcu_delta_rule &p, const scan<N> &s, const columns &w, const tile_rows &r, const float x[CHUNK / 8][4],
+                     float o[1][N / 2][4])
 {
-    int64_t vd = (int64_t)p.of.n_value_heads * p.of.dv, pairs = (int64_t)p.of.n_value_heads * CHUNK;
-    const float *weights = p.qk + r.first * pairs + w.head * CHUNK, *n = s.n + r.column;
-    multiply_tf32<true, true, 1, N / 2>(
-        o, r.row / 8 + 2, [&](int i, int k) { return weights[r.there(i) * pairs + k]; },
-        [&](int k, int j) { return n[k * s.LD + j]; });
+    int64_t vd = (int64_t)p.of.n_value_heads * p.of.dv;
+    const float *n = s.n + r.column;
+#pragma unroll
+    for (int k = 0; k < CHUNK / 8; k += 2)
+        if (k < r.row / 8 + 2)
+#pragma unroll
+            for (int m = k; m < k + 2; m++)
+                multiply_tf32<TF32_EXACT, TF32_EXACT, 1, N / 2>(
+                    o, 1, [&](int i, int j) { return x[m][i / 8 + j / 4 * 2]; }, [&](int j, int c) { return n[(m * 8 + j) * s.LD + c]; });
     float *to = p.o + r.first * vd + w.at + r.column;
     bool even = p.of.dv % 2 == 0;
     pairs_tf32<1, N / 2>(o, [&](int i, int j, float x, float y) {
@@ -364,16 +414,15 @@ template <int N>
 DEVICE void put_rows(const tcu_delta_rule &p, const scan<N> &s, const columns &w, const place &at, const slot_parts &slot)
 {
     int64_t vd = (int64_t)p.of.n_value_heads * p.of.dv;
-    int column = threadIdx.x % s.COLUMNS;
-    if (column >= w.n || (!p.rows && (!p.slots || at.end == CHUNK)))
+    bool wide = p.of.dv % 4 == 0, kept = p.slots && at.end < CHUNK;
+    if (!p.rows && !kept)
         return;
-    for (int i = at.begin + threadIdx.x / s.COLUMNS; i < at.end; i += s.GROUPS) {
-        float x = s.n[i * s.LD + column];
+    each_four<scan<N>::COLUMNS>(s.n, s.LD, at.begin, at.end, [&](int i, int c, float4 x) {
         if (p.rows)
-            p.rows[(int64_t)(at.origin + i) * vd + w.at + column] = x;
-        if (p.slots && at.end < CHUNK)
-            slot.n[i * vd + w.at + column] = x;
-    }
+            store_four(p.rows + (at.origin + i) * vd + w.at + c, tf32_rounded(x), w.n - c, wide);
+        if (kept)
+            store_four(slot.n + i * vd + w.at + c, x, w.n - c, wide);
+    });
 }
 
 /* What the next chunk will read. */
@@ -388,14 +437,13 @@ template <int N> DEVICE void expect_chunk(const tcu_delta_rule &p, const columns
     expect(p.c + row * p.ld_c + p.v_at + w.at, p.ld_c, at.end, w.n);
 }
 
-template <int N> DEVICE void put_state(const tcu_delta_shape &of, const scan<N> &s, const columns &w, float *to)
+template <int N, bool ROUNDED> DEVICE void put_state(const tcu_delta_shape &of, const scan<N> &s, const columns &w, float *to)
 {
     to += (int64_t)w.head * of.dk * of.dv + w.first;
-    for (int i = threadIdx.x; i < of.dk * s.COLUMNS; i += THREADS) {
-        int a = i / s.COLUMNS, b = i % s.COLUMNS;
-        if (b < w.n)
-            to[(int64_t)a * of.dv + b] = s.s[a * s.LD + b];
-    }
+    bool wide = of.dv % 4 == 0;
+    each_four<scan<N>::COLUMNS>(s.s, s.LD, 0, of.dk, [&](int a, int c, float4 x) {
+        store_four(to + (int64_t)a * of.dv + c, ROUNDED ? tf32_rounded(x) : x, w.n - c, wide);
+    });
 }
 
 template <int N>
@@ -404,13 +452,23 @@ DEVICE void one_chunk(const tcu_delta_rule &p, const scan<N> &s, const columns &
 {
     tile_rows r = tile_of<N>(at);
     bool active = r.high > 0 && r.low < 16;
-    float o[1][N / 2][4];
+    float o[1][N / 2][4], v[1][N / 2][4], weights[CHUNK / 8][4], c[2][N / 2][4] = {};
+    if (active && !empty)
+        multiply_state<N>(s, r, c);
     if (active)
-        begin_rows<N>(p, s, w, r, empty, o);
+        load_values<N>(p, w, r, v);
+    __syncthreads();
+    fetch_pairs<N>(p, s, w, at, slot);
+    clear(s.n + at.end * s.LD, s.LD, CHUNK - at.end, s.COLUMNS);
+    if (active) {
+        begin_rows<N>(s, w, r, c, v, o);
+        load_weights<CHUNK / 8>(p, w, r, weights);
+    }
+    copy_wait<0>();
     __syncthreads();
     solve<N>(s, at);
     if (active)
-        end_rows<N>(p, s, w, r, o);
+        end_rows<N>(p, s, w, r, weights, o);
     put_rows<N>(p, s, w, at, slot);
     if (on)
         advance<N>(s);
@@ -429,7 +487,8 @@ template <int N> __global__ void __launch_bounds__(THREADS, 2) delta_scan(tcu_de
     if (p.slots)
         slot = slot_of(p, run.slot);
     if (!empty)
-        fetch(s.s, s.LD, slot.s + (int64_t)w.head * p.of.dk * p.of.dv + w.first, p.of.dv, p.of.dk, w.n, s.COLUMNS, wide_rows(p.of));
+        fetch_part<scan<N>::COLUMNS>(s.s, s.LD, slot.s + (int64_t)w.head * p.of.dk * p.of.dv + w.first, p.of.dv, p.of.dk, w.n,
+                                     wide_rows(p.of));
     if (empty)
         clear(s.s, s.LD, s.padded, s.COLUMNS);
     else
@@ -439,7 +498,7 @@ template <int N> __global__ void __launch_bounds__(THREADS, 2) delta_scan(tcu_de
         place at = place_of(piece);
         bool on = at.end == CHUNK && (p.slots || i + 1 < run.n_pieces);
         if (p.states && piece.edge >= 0)
-            put_state<N>(p.of, s, w, p.states + (int64_t)piece.edge * p.of.n_value_heads * p.of.dk * p.of.dv);
+            put_state<N, true>(p.of, s, w, p.states + (int64_t)piece.edge * p.of.n_value_heads * p.of.dk * p.of.dv);
         fetch_chunk<N>(p, s, w, at, slot);
         if (i + 1 < run.n_pieces)
             expect_chunk<N>(p, w, place_of(p.pieces[run.piece + i + 1]));
@@ -448,7 +507,7 @@ template <int N> __global__ void __launch_bounds__(THREADS, 2) delta_scan(tcu_de
         moved = moved || on;
     }
     if (p.slots && moved)
-        put_state<N>(p.of, s, w, slot.s);
+        put_state<N, false>(p.of, s, w, slot.s);
 }
 
 /* ---- launches ---- */

@@ -9,7 +9,10 @@
 #include "cuda/cuda_delta.h"
 #include "cuda/cuda_tf32.cuh"
 
-enum { CHUNK = TCU_DELTA_CHUNK, THREADS = 256, WARPS = THREADS / 32, LD_PAIRS = CHUNK + 4 };
+#ifndef DELTA_THREADS /* a file may say how many threads its blocks have */
+#define DELTA_THREADS 256
+#endif
+enum { CHUNK = TCU_DELTA_CHUNK, THREADS = DELTA_THREADS, WARPS = THREADS / 32, LD_PAIRS = CHUNK + 4 };
 
 DEVICE int pad16(int n)
 {
@@ -50,45 +53,93 @@ DEVICE place place_of(const tcu_piece &piece)
     return { piece.row - begin, begin, begin + piece.n };
 }
 
-/* rows x columns numbers, ld apart, to shared memory at `to`, stride apart, a warp a row; columns up to `padded` become zero. Copies of
- * 16 bytes where `wide`: then columns and padded are multiples of 4. */
-DEVICE void fetch(float *to, int stride, const float *from, int64_t ld, int rows, int columns, int padded, bool wide)
+/* The same as fetch_part, number by number. */
+template <int PADDED> static __device__ __noinline__ void fetch_odd(float *to, int stride, const float *from, int64_t ld, int rows, int columns)
 {
-    int lane = threadIdx.x % 32;
-    for (int r = threadIdx.x / 32; r < rows; r += WARPS) {
-        const float *row = from + r * ld;
-        float *put = to + r * stride;
-        if (wide) {
-            for (int c = lane * 4; c < padded; c += 128)
-                copy16(put + c, c < columns ? row + c : from, c < columns);
-            continue;
-        }
-        for (int c = lane; c < padded; c += 32)
-            if (c < columns)
-                copy4(put + c, row + c);
-            else
-                put[c] = 0;
+    for (int i = threadIdx.x; i < rows * PADDED; i += THREADS) {
+        int r = i / PADDED, c = i % PADDED;
+        if (c < columns)
+            copy4(to + r * stride + c, from + r * ld + c);
+        else
+            to[r * stride + c] = 0;
     }
 }
 
-/* The same for rows of PADDED numbers, a power of two. */
-template <int PADDED> DEVICE void fetch_part(float *to, int stride, const float *from, int64_t ld, int rows, int columns, bool wide)
+/* rows x columns numbers, ld apart, to shared memory at `to`, stride apart; columns up to PADDED, a power of two from 4 to 128, become
+ * zero where to has them, which is up to `room`. Copies of 16 bytes where `wide`: then columns are multiples of 4. */
+template <int PADDED>
+DEVICE void fetch_part(float *to, int stride, const float *from, int64_t ld, int rows, int columns, bool wide, int room = PADDED)
 {
-    if (!wide || PADDED > 64) {
-        fetch(to, stride, from, ld, rows, columns, PADDED, wide);
+    const int LINE = PADDED / 4, STEP = THREADS / LINE;
+    int r = threadIdx.x / LINE, c = threadIdx.x % LINE * 4;
+    bool there = c < columns;
+    if (!wide) {
+        fetch_odd<PADDED>(to, stride, from, ld, rows, columns);
         return;
     }
-    for (int i = threadIdx.x; i < rows * (PADDED / 4); i += THREADS) {
-        int r = i / (PADDED / 4), c = i % (PADDED / 4) * 4;
-        copy16(to + r * stride + c, c < columns ? from + r * ld + c : from, c < columns);
-    }
+    if (c >= room)
+        return;
+    const float *at = from + (there ? r * ld + c : 0);
+    int64_t step = there ? STEP * ld : 0;
+    to += r * stride + c;
+#pragma unroll 4
+    for (; r < rows; r += STEP, at += step, to += STEP * stride)
+        copy16(to, at, there);
 }
 
-DEVICE void clear(float *to, int stride, int rows, int columns)
+/* A row of keys; room for more than dk, which become zero, up to `padded`. */
+DEVICE void fetch(float *to, int stride, const float *from, int64_t ld, int rows, int columns, int padded, bool wide)
+{
+    if (wide) {
+        fetch_part<TCU_DELTA_KEYS>(to, stride, from, ld, rows, columns, true, padded);
+        return;
+    }
+    for (int r = threadIdx.x / 32; r < rows; r += WARPS)
+        for (int c = threadIdx.x % 32; c < padded; c += 32)
+            if (c < columns)
+                copy4(to + r * stride + c, from + r * ld + c);
+            else
+                to[r * stride + c] = 0;
+}
+
+static __device__ __noinline__ void clear_rows(float *to, int stride, int rows, int columns)
 {
     for (int r = threadIdx.x / 32; r < rows; r += WARPS)
         for (int c = threadIdx.x % 32; c < columns; c += 32)
             to[r * stride + c] = 0;
+}
+
+DEVICE void clear(float *to, int stride, int rows, int columns)
+{
+    if (rows > 0 && columns > 0)
+        clear_rows(to, stride, rows, columns);
+}
+
+/* put(row, column, 4 numbers) for rows [begin, end) of a block of COLUMNS columns in shared memory, a lane at a time. */
+template <int COLUMNS, typename F> DEVICE void each_four(const float *from, int stride, int begin, int end, F put)
+{
+    const int LINE = COLUMNS / 4, STEP = THREADS / LINE;
+    int c = threadIdx.x % LINE * 4;
+#pragma unroll 2
+    for (int r = begin + threadIdx.x / LINE; r < end; r += STEP)
+        put(r, c, *(const float4 *)(from + r * stride + c));
+}
+
+/* The first n of four numbers, side by side in memory that is aligned where `wide`. */
+DEVICE void store_four(float *to, float4 x, int n, bool wide)
+{
+    if (wide && n >= 4) {
+        *(float4 *)to = x;
+        return;
+    }
+    if (n > 0)
+        to[0] = x.x;
+    if (n > 1)
+        to[1] = x.y;
+    if (n > 2)
+        to[2] = x.z;
+    if (n > 3)
+        to[3] = x.w;
 }
 
 /* Rows that will be read soon enter the second cache: up to THREADS lines of 128 bytes. */

@@ -37,12 +37,12 @@ typedef struct tcu_delta_rule {
     double *sums;               /* the same: G */
     float *kk, *qk;             /* [n][value heads][64]: products with the chunk's rows, times D; 0 where there is none */
     float *o;                   /* [n][value heads dv] */
-    float *rows;                /* N, like o; or NULL */
-    float *states;              /* [edges][value heads][dk][dv]: S at the edges inside sequences; or NULL */
+    float *rows;                /* N, like o; or NULL. Only products of the backward pass read it: numbers of 11 bits */
+    float *states;              /* [edges][value heads][dk][dv]: S at the edges inside sequences; or NULL. 11 bits, too */
     unsigned char *slots;       /* a step: of slot 0, of this layer's rule; else NULL */
     size_t stride;              /* from slot to slot */
     /* backward */
-    float *d_o, *z;             /* like o */
+    float *d_o, *z;             /* like o, numbers of 11 bits */
     float *dstates;             /* like states: their gradients */
     float *dq, *dk;             /* like q, k */
     tcu_bf16 *dc;               /* like c */
@@ -57,6 +57,8 @@ int tcu_delta_heads(const tcu_delta_rule *, tcu_stream);
 int tcu_delta_forward(const tcu_delta_rule *, tcu_stream);
 /* d_o -> z, dstates, dq, dk, v's part of dc, dgates; N, states and what forward left are there. */
 int tcu_delta_backward(const tcu_delta_rule *, tcu_stream);
+/* Its second launch: each chunk by itself. */
+int tcu_delta_chunks_back(const tcu_delta_rule *, tcu_stream);
 /* dq, dk -> their parts of dc. */
 int tcu_delta_heads_back(const tcu_delta_rule *, tcu_stream);
 
@@ -69,9 +71,14 @@ typedef struct tcu_gated_norm {
     int64_t ldz;
 } tcu_gated_norm;
 int tcu_gated_forward(const tcu_gated_norm *, const float *o, tcu_bf16 *y, tcu_stream);
-/* o becomes its gradient; dz: rows lddz apart. */
+/* o becomes its gradient, rounded to 11 bits; dz: rows lddz apart. */
 int tcu_gated_back(const tcu_gated_norm *, float *o, const tcu_bf16 *dy, tcu_bf16 *dz, int64_t lddz,
                    tcu_stream);
+
+/* Is this a step of one row each that the launch for them can do? It makes c and gates -> o (NULL: not wanted) and, unless norm is NULL,
+ * y, with the bits of the launches above, and moves the slots on. */
+bool tcu_delta_steps(const tcu_delta_rule *);
+int tcu_delta_step(const tcu_delta_rule *, const tcu_gated_norm *norm, tcu_bf16 *y, tcu_stream);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,8 @@
 /* cuda_delta_rows.cu - what is done to the rows of the delta rule one by one: heads of unit length, strength and decay, the gated norm, and
  * their gradients. A warp has a head of a row; its sums run in one fixed tree.
  */
-#include "cuda/cuda_delta.h"
-#include "cuda/cuda_rows.cuh"
+#include "cuda/cuda_delta_unit.cuh"
+#include "cuda/cuda_tf32.cuh"
 
 static_assert(TCU_DELTA_KEYS == 128, "heads of keys are FEW * 32 numbers at most");
 enum { THREADS = 256, WARPS = THREADS / 32, FEW = 4, MANY = TCU_DELTA_DIM / 32 }; /* numbers of a head that a lane has */
@@ -21,63 +21,7 @@ static int blocks_of(int64_t heads)
     return (int)((heads + WARPS - 1) / WARPS);
 }
 
-template <int PARTS> DEVICE void load_head(const bf16 *from, int n, float (&x)[PARTS])
-{
-#pragma unroll
-    for (int i = 0; i < PARTS; i++) {
-        int at = threadIdx.x % 32 + i * 32;
-        x[i] = at < n ? wide(from[at]) : 0;
-    }
-}
-
-template <int PARTS> DEVICE void load_head(const float *from, int n, float (&x)[PARTS])
-{
-#pragma unroll
-    for (int i = 0; i < PARTS; i++) {
-        int at = threadIdx.x % 32 + i * 32;
-        x[i] = at < n ? from[at] : 0;
-    }
-}
-
-template <int PARTS, typename F> DEVICE void each_of_head(int n, F f)
-{
-#pragma unroll
-    for (int i = 0; i < PARTS; i++) {
-        int at = threadIdx.x % 32 + i * 32;
-        if (at < n)
-            f(at, i);
-    }
-}
-
-template <int PARTS> DEVICE float dot(const float (&x)[PARTS], const float (&y)[PARTS])
-{
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < PARTS; i++)
-        sum = fmaf(x[i], y[i], sum);
-    return warp_sum(sum);
-}
-
 /* ---- heads of unit length ---- */
-
-DEVICE float unit_scale(float squares)
-{
-    return 1.0f / sqrtf(squares + 1e-6f); /* fixed, whatever the norms of the model have */
-}
-
-template <int PARTS> DEVICE void unit_head(const bf16 *from, int n, float by, float *to)
-{
-    float x[PARTS];
-    load_head(from, n, x);
-    float scale = by * unit_scale(dot(x, x));
-    each_of_head<PARTS>(n, [&](int at, int i) { to[at] = x[i] * scale; });
-}
-
-/* softplus is the identity above 20, as in the reference. */
-DEVICE float decay_of(float decay, double x)
-{
-    return (float)(-(double)decay * (x > 20 ? x : log1p(exp(x))));
-}
 
 __global__ void __launch_bounds__(THREADS) delta_heads(tcu_delta_rule p)
 {
@@ -99,7 +43,7 @@ __global__ void __launch_bounds__(THREADS) delta_gates(tcu_delta_rule p)
     if (row >= p.n)
         return;
     const float *gates = p.gates + row * p.ld_gates + head;
-    p.strength[at] = 1.0f / (1.0f + expf(-gates[0]));
+    p.strength[at] = strength_of(gates[0]);
     p.g[at] = decay_of(p.of.decay[head], (double)gates[p.decay_at] + (double)p.of.dt_bias[head]);
 }
 
@@ -148,7 +92,7 @@ template <int PARTS> __global__ void __launch_bounds__(THREADS) gated_forward(tc
     load_head(o + at, d, x);
     load_head(p.z + row * p.ldz + head * d, d, z);
     float rho = rsqrtf(dot(x, x) / (float)d + p.eps);
-    each_of_head<PARTS>(d, [&](int k, int i) { y[at + k] = narrow(p.w[k] * (x[i] * rho) * (z[i] * sigmoid(z[i]))); });
+    each_of_head<PARTS>(d, [&](int k, int i) { y[at + k] = gated(p.w[k], x[i] * rho, z[i]); });
 }
 
 template <int PARTS> __global__ void __launch_bounds__(THREADS) gated_back(tcu_gated_norm p, float *o, const bf16 *dy, bf16 *dz, int64_t lddz)
@@ -169,7 +113,7 @@ template <int PARTS> __global__ void __launch_bounds__(THREADS) gated_back(tcu_g
         e[i] = part * (z[i] * s);
     });
     float along = dot(e, x) * rho * rho / (float)d;
-    each_of_head<PARTS>(d, [&](int k, int i) { o[at + k] = rho * (e[i] - x[i] * along); });
+    each_of_head<PARTS>(d, [&](int k, int i) { o[at + k] = tf32_rounded(rho * (e[i] - x[i] * along)); });
 }
 
 int tcu_gated_forward(const tcu_gated_norm *p, const float *o, tcu_bf16 *y, tcu_stream stream)

@@ -26,15 +26,17 @@ static tcu_size size_of(const tke_microbatch_size *s)
                        .n_data = s->depth == TKE_DEPTH_ALL ? s->n : 0 };
 }
 
-static size_t layer_bytes(const tcu_model *m, size_t layer, const tcu_size *s)
+static size_t layer_bytes(const tcu_model *m, size_t layer, const tcu_size *s, size_t n_whole)
 {
     tcu_walk w = { 0 };
     tcu_acts unused;
-    tcu_layer_keep(&w, m, &m->layers[layer], s, &unused);
+    tcu_size own = *s;
+    own.whole = layer + n_whole >= m->config.n_layers;
+    tcu_layer_keep(&w, m, &m->layers[layer], &own, &unused);
     return w.used;
 }
 
-static void place_layers(tcu_walk *w, const tcu_size *s, size_t n_kept, tcu_trainer *t)
+static void place_layers(tcu_walk *w, const tcu_size *s, size_t n_kept, size_t n_whole, tcu_trainer *t)
 {
     const tcu_model *m = t->model;
     size_t layers = m->config.n_layers;
@@ -45,10 +47,10 @@ static void place_layers(tcu_walk *w, const tcu_size *s, size_t n_kept, tcu_trai
     for (size_t i = 0; s->n_data && i < layers; i++)
         TCU_TAKE(w, *(w->at ? &t->h_in[i] : &h), s->n * (size_t)m->hidden);
     for (size_t i = layers - n_kept; s->n_data && i < layers; i++)
-        TCU_TAKE(w, *(w->at ? &t->kept[i] : &kept), layer_bytes(m, i, s));
+        TCU_TAKE(w, *(w->at ? &t->kept[i] : &kept), layer_bytes(m, i, s, n_whole));
 }
 
-static void place(tcu_walk *w, const tke_microbatch_size *from, size_t n_kept, tcu_trainer *t)
+static void place(tcu_walk *w, const tke_microbatch_size *from, size_t n_kept, size_t n_whole, tcu_trainer *t)
 {
     const tcu_model *m = t->model;
     tcu_size s = size_of(from);
@@ -59,7 +61,7 @@ static void place(tcu_walk *w, const tke_microbatch_size *from, size_t n_kept, t
     if (s.most)
         TCU_TAKE(w, t->wide, n * tcu_widest_group(m));
     TCU_TAKE(w, t->work, tcu_layers_work(m, &s));
-    place_layers(w, &s, n_kept, t);
+    place_layers(w, &s, n_kept, n_whole, t);
     if (s.n_data) {
         TCU_TAKE(w, t->dh, n * h);
         TCU_TAKE(w, t->dy, n * h);
@@ -76,18 +78,18 @@ static void place(tcu_walk *w, const tke_microbatch_size *from, size_t n_kept, t
     TCU_TAKE(w, t->dlow_parts, TCU_DLOW_PARTS * chunk * s.most);
 }
 
-static size_t bytes_of(const tcu_trainer *t, const tke_microbatch_size *s, size_t n_kept)
+static size_t bytes_of(const tcu_trainer *t, const tke_microbatch_size *s, size_t n_kept, size_t n_whole)
 {
     tcu_walk w = { 0 };
     tcu_trainer measured = { .model = t->model };
-    place(&w, s, n_kept, &measured);
+    place(&w, s, n_kept, n_whole, &measured);
     return w.used;
 }
 
 size_t tcu_trainer_bytes(const tcu_trainer *t, const tke_microbatch_size *s, int32_t keep)
 {
     bool all = keep == TKE_KEEP_ALL && s->depth == TKE_DEPTH_ALL;
-    return bytes_of(t, s, all ? t->model->config.n_layers : 0);
+    return bytes_of(t, s, all ? t->model->config.n_layers : 0, 0);
 }
 
 /* What is free; with `idle` also what adapters that nobody uses now could free. */
@@ -117,9 +119,27 @@ static size_t layers_to_keep(const tcu_trainer *t, const tke_microbatch_size *s)
     size_t layers = t->model->config.n_layers, free_bytes = budget(t, false), keep = layers;
     if (s->depth != TKE_DEPTH_ALL || t->o.keep == TKE_KEEP_NONE)
         return 0;
-    while (keep > 0 && t->o.keep != TKE_KEEP_ALL && bytes_of(t, s, keep) > free_bytes)
+    while (keep > 0 && t->o.keep != TKE_KEEP_ALL && bytes_of(t, s, keep, 0) > free_bytes)
         keep--;
     return keep;
+}
+
+/* How many layers make nothing again: three quarters of the memory at most are for that. */
+static size_t layers_whole(const tcu_trainer *t, const tke_microbatch_size *s, size_t n_kept)
+{
+    const tcu_model *m = t->model;
+    tcu_size size = size_of(s);
+    size_t layers = m->config.n_layers, n = 0;
+    if (n_kept < layers)
+        return 0;
+    size_t bytes = bytes_of(t, s, n_kept, 0), most = budget(t, false) / 4 * 3;
+    for (; n < layers; n++) {
+        size_t layer = layers - 1 - n;
+        bytes += layer_bytes(m, layer, &size, layers) - layer_bytes(m, layer, &size, 0);
+        if (bytes > most)
+            break;
+    }
+    return n;
 }
 
 static bool reserve(tcu_trainer *t, const tke_microbatch_size *s, tinkc_error *err)
@@ -128,7 +148,8 @@ static bool reserve(tcu_trainer *t, const tke_microbatch_size *s, tinkc_error *e
     if (!tcu_unpack_room(d, t->model->unpacked, err))
         return false;
     t->n_kept = layers_to_keep(t, s);
-    size_t bytes = bytes_of(t, s, t->n_kept);
+    t->n_whole = layers_whole(t, s, t->n_kept);
+    size_t bytes = bytes_of(t, s, t->n_kept, t->n_whole);
     if (bytes > t->bytes) {
         tcu_give(d, t->block, t->bytes, TCU_FOR_WORK);
         t->bytes = 0;
@@ -139,7 +160,7 @@ static bool reserve(tcu_trainer *t, const tke_microbatch_size *s, tinkc_error *e
         t->bytes = bytes;
     }
     tcu_walk w = { .at = t->block };
-    place(&w, s, t->n_kept, t);
+    place(&w, s, t->n_kept, t->n_whole, t);
     return true;
 }
 
@@ -394,6 +415,7 @@ void tcu_trainer_acts(const tcu_trainer *t, size_t layer, tcu_acts *out)
     const tcu_model *m = t->model;
     tcu_size s = size_of(&t->batch->size);
     bool kept = s.n_data && layer + t->n_kept >= m->config.n_layers;
+    s.whole = layer + t->n_whole >= m->config.n_layers;
     tcu_walk w = { .at = kept ? t->kept[layer] : t->shared };
     tcu_layer_keep(&w, m, &m->layers[layer], &s, out);
 }

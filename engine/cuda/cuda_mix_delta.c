@@ -2,7 +2,8 @@
  * gated norm.
  *
  * A sequence's slot has the last rows before the convolution, then the rule's state. Of the forward pass only the products with the
- * input are kept: the backward pass runs the rule again, because its states at the chunks' edges are larger than all it reads.
+ * input are kept, because the states at the chunks' edges are larger than all the rule reads: the backward pass runs the rule again,
+ * unless there is room to keep a layer whole.
  *
  * May touch: its slots and the states of its sequences.
  */
@@ -13,9 +14,9 @@
 _Static_assert((int)TCU_DELTA_CHUNK == (int)TCU_PIECE_ROWS, "a piece lies in one chunk");
 _Static_assert((int)TCU_DELTA_CHUNK == (int)TKE_STATE_EDGE, "snapshots are taken between chunks");
 
-/* kept: q, k, v before the convolution and z side by side, A x */
-enum { IN, LOW_IN };
-/* work: after the convolution; of the rule; then gradients, states at edges */
+/* kept: q, k, v before the convolution and z side by side, A x; of a layer that is kept whole what follows, as in work */
+enum { IN, LOW_IN, WHOLE };
+/* work: after the convolution; of the rule, with N and states at edges; then gradients */
 enum {
     C,
     GATES,
@@ -28,9 +29,10 @@ enum {
     QK,
     O,
     Y,
-    LOW_OUT,
     ROWS,
     STATES,
+    OF_FORWARD,
+    LOW_OUT = OF_FORWARD,
     DSTATES,
     Z,
     DQ,
@@ -76,12 +78,39 @@ static void weights(tcu_loader *loader, const tke_layer *from, tcu_layer *to)
     tcu_load_vector(loader, d->norm, d->value_dim, d->value_dim, &x->norm);
 }
 
+/* What the forward pass makes of the products with the input; `back`: for a backward pass. */
+static void made(tcu_walk *w, const tcu_layer *l, const tcu_size *s, bool back, tcu_slots *t, int first)
+{
+    const tke_delta *d = l->delta.of;
+    size_t n = s->n, heads = d->n_value_heads, kd = d->n_key_heads * d->key_dim,
+           vd = heads * d->value_dim, edges = (n / TCU_DELTA_CHUNK + 1) * vd * d->key_dim;
+    TCU_SLOT(w, t, first + C, tcu_bf16, n * conv_columns(l));
+    TCU_SLOT(w, t, first + GATES, float, n *(size_t)l->delta.gates.rows);
+    TCU_SLOT(w, t, first + Q, float, n *kd);
+    TCU_SLOT(w, t, first + K, float, n *kd);
+    TCU_SLOT(w, t, first + STRENGTH, float, n *heads);
+    TCU_SLOT(w, t, first + G, float, n *heads);
+    TCU_SLOT(w, t, first + SUMS, double, n *heads);
+    TCU_SLOT(w, t, first + KK, float, n *heads *TCU_DELTA_CHUNK);
+    TCU_SLOT(w, t, first + QK, float, n *heads *TCU_DELTA_CHUNK);
+    TCU_SLOT(w, t, first + O, float, n *vd);
+    TCU_SLOT(w, t, first + Y, tcu_bf16, n * vd);
+    if (!back)
+        return;
+    TCU_SLOT(w, t, first + ROWS, float, n *vd);
+    TCU_SLOT(w, t, first + STATES, float, edges);
+}
+
 static void keep(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_size *s,
                  tcu_slots *t)
 {
     (void)m;
     TCU_SLOT(w, t, IN, tcu_bf16, s->n * (size_t)l->delta.in.rows);
     TCU_SLOT(w, t, LOW_IN, tcu_bf16, s->n * (size_t)l->delta.in.n * s->most);
+    for (int i = 0; i < OF_FORWARD; i++)
+        t->at[WHOLE + i] = NULL;
+    if (s->whole)
+        made(w, l, s, true, t, WHOLE);
 }
 
 static void work(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_size *s,
@@ -91,22 +120,10 @@ static void work(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_
     size_t n = s->n, heads = d->n_value_heads, kd = d->n_key_heads * d->key_dim,
            vd = heads * d->value_dim, edges = (n / TCU_DELTA_CHUNK + 1) * vd * d->key_dim;
     (void)m;
-    TCU_SLOT(w, t, C, tcu_bf16, n * conv_columns(l));
-    TCU_SLOT(w, t, GATES, float, n *(size_t)l->delta.gates.rows);
-    TCU_SLOT(w, t, Q, float, n *kd);
-    TCU_SLOT(w, t, K, float, n *kd);
-    TCU_SLOT(w, t, STRENGTH, float, n *heads);
-    TCU_SLOT(w, t, G, float, n *heads);
-    TCU_SLOT(w, t, SUMS, double, n *heads);
-    TCU_SLOT(w, t, KK, float, n *heads *TCU_DELTA_CHUNK);
-    TCU_SLOT(w, t, QK, float, n *heads *TCU_DELTA_CHUNK);
-    TCU_SLOT(w, t, O, float, n *vd);
-    TCU_SLOT(w, t, Y, tcu_bf16, n * vd);
+    made(w, l, s, s->n_data > 0, t, 0);
     TCU_SLOT(w, t, LOW_OUT, tcu_bf16, n * s->most);
     if (!s->n_data)
         return;
-    TCU_SLOT(w, t, ROWS, float, n *vd);
-    TCU_SLOT(w, t, STATES, float, edges);
     TCU_SLOT(w, t, DSTATES, float, edges);
     TCU_SLOT(w, t, Z, float, n *vd);
     TCU_SLOT(w, t, DQ, float, n *kd);
@@ -115,6 +132,18 @@ static void work(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_
     TCU_SLOT(w, t, DGATES, tcu_bf16, n * (size_t)l->delta.gates.rows);
     TCU_SLOT(w, t, DY, tcu_bf16, n * vd);
     TCU_SLOT(w, t, D_IN, tcu_bf16, n * (size_t)l->delta.in.rows);
+}
+
+/* Is all kept that the forward pass makes? */
+static bool whole(const tcu_turn *u)
+{
+    return u->keep->at[WHOLE] != NULL;
+}
+
+/* Where something is that the forward pass makes. */
+static void *of_forward(const tcu_turn *u, int i)
+{
+    return whole(u) ? u->keep->at[WHOLE + i] : u->work->at[i];
 }
 
 /* ---- forward ---- */
@@ -167,7 +196,6 @@ static tcu_conv conv_of(const tcu_turn *u)
 static tcu_delta_rule rule_of(const tcu_turn *u)
 {
     const tcu_delta *d = &u->layer->delta;
-    void *const *w = u->work->at;
     return (tcu_delta_rule){ .of = shape_of(u->layer),
                              .n = u->rows->n,
                              .runs = u->rows->runs,
@@ -175,21 +203,21 @@ static tcu_delta_rule rule_of(const tcu_turn *u)
                              .n_runs = u->rows->n_runs,
                              .n_pieces = u->rows->n_pieces,
                              .longest = u->rows->longest,
-                             .c = w[C],
+                             .c = of_forward(u, C),
                              .ld_c = (int32_t)conv_columns(u->layer),
                              .k_at = d->in.out[0],
                              .v_at = d->in.out[0] + d->in.out[1],
-                             .gates = w[GATES],
+                             .gates = of_forward(u, GATES),
                              .ld_gates = d->gates.rows,
                              .decay_at = d->gates.out[0],
-                             .q = w[Q],
-                             .k = w[K],
-                             .strength = w[STRENGTH],
-                             .g = w[G],
-                             .sums = w[SUMS],
-                             .kk = w[KK],
-                             .qk = w[QK],
-                             .o = w[O],
+                             .q = of_forward(u, Q),
+                             .k = of_forward(u, K),
+                             .strength = of_forward(u, STRENGTH),
+                             .g = of_forward(u, G),
+                             .sums = of_forward(u, SUMS),
+                             .kk = of_forward(u, KK),
+                             .qk = of_forward(u, QK),
+                             .o = of_forward(u, O),
                              .slots = u->states ? u->states + conv_bytes(u->layer) : NULL,
                              .stride = u->state_stride };
 }
@@ -213,23 +241,35 @@ static bool run_rule(const tcu_turn *u, const tcu_delta_rule *rule, const tcu_bf
     tcu_device *d = u->rows->model->device;
     tcu_conv conv = conv_of(u);
     tcu_gated_norm norm = norm_of(u);
-    void *const *w = u->work->at;
-    return tcu_group_wide(u, &u->layer->delta.gates, a, w[GATES], err) &&
-           tcu_ok(d, tcu_conv_forward(&conv, w[C], rule->ld_c, d->stream), "a convolution", err) &&
-           tcu_ok(d, tcu_delta_heads(rule, d->stream), "heads of unit length", err) &&
+    if (!tcu_group_wide(u, &u->layer->delta.gates, a, of_forward(u, GATES), err) ||
+        !tcu_ok(d, tcu_conv_forward(&conv, of_forward(u, C), rule->ld_c, d->stream),
+                "a convolution", err))
+        return false;
+    if (tcu_delta_steps(rule)) {
+        tcu_delta_rule step = *rule;
+        step.o = NULL;
+        return tcu_ok(d, tcu_delta_step(&step, &norm, of_forward(u, Y), d->stream),
+                      "the delta rule", err);
+    }
+    return tcu_ok(d, tcu_delta_heads(rule, d->stream), "heads of unit length", err) &&
            tcu_ok(d, tcu_delta_forward(rule, d->stream), "the delta rule", err) &&
-           tcu_ok(d, tcu_gated_forward(&norm, w[O], w[Y], d->stream), "a gated norm", err);
+           tcu_ok(d, tcu_gated_forward(&norm, of_forward(u, O), of_forward(u, Y), d->stream),
+                  "a gated norm", err);
 }
 
 /* In training u has no states, so a step and a forward pass differ in nothing else. */
 static bool forward(const tcu_turn *u, const tcu_bf16 *a, tcu_bf16 *y, tinkc_error *err)
 {
     tcu_delta_rule rule = rule_of(u);
-    void *const *t = u->keep->at, *const *w = u->work->at;
-    if (!tcu_group_forward(u, &u->layer->delta.in, a, t[LOW_IN], t[IN], err))
+    if (whole(u)) {
+        rule.rows = of_forward(u, ROWS);
+        rule.states = of_forward(u, STATES);
+    }
+    if (!tcu_group_forward(u, &u->layer->delta.in, a, u->keep->at[LOW_IN], u->keep->at[IN], err))
         return false;
     return !y || (run_rule(u, &rule, a, err) &&
-                  tcu_group_forward(u, &u->layer->delta.out, w[Y], w[LOW_OUT], y, err));
+                  tcu_group_forward(u, &u->layer->delta.out, of_forward(u, Y), u->work->at[LOW_OUT],
+                                    y, err));
 }
 
 /* ---- backward ---- */
@@ -242,10 +282,10 @@ static bool output_back(const tcu_turn *u, const tcu_bf16 *dy, tinkc_error *err)
     tcu_gated_norm norm = norm_of(u);
     void *const *w = u->work->at;
     tcu_bf16 *dz = (tcu_bf16 *)w[D_IN] + conv_columns(u->layer);
-    return tcu_group_low(u, &x->out, w[Y], w[LOW_OUT], err) &&
-           tcu_group_back(u, &x->out, w[Y], dy, w[LOW_OUT], false, w[DY], err) &&
-           tcu_ok(d, tcu_gated_back(&norm, w[O], w[DY], dz, x->in.rows, d->stream), "a gated norm",
-                  err);
+    return tcu_group_low(u, &x->out, of_forward(u, Y), w[LOW_OUT], err) &&
+           tcu_group_back(u, &x->out, of_forward(u, Y), dy, w[LOW_OUT], false, w[DY], err) &&
+           tcu_ok(d, tcu_gated_back(&norm, of_forward(u, O), w[DY], dz, x->in.rows, d->stream),
+                  "a gated norm", err);
 }
 
 static bool rule_back(const tcu_turn *u, const tcu_delta_rule *rule, tinkc_error *err)
@@ -268,16 +308,16 @@ static bool backward(const tcu_turn *u, const tcu_bf16 *a, const tcu_bf16 *dy, t
     const tcu_delta *x = &u->layer->delta;
     void *const *t = u->keep->at, *const *w = u->work->at;
     tcu_delta_rule rule = rule_of(u);
-    rule.rows = w[ROWS];
-    rule.states = w[STATES];
-    rule.d_o = w[O];
+    rule.rows = of_forward(u, ROWS);
+    rule.states = of_forward(u, STATES);
+    rule.d_o = of_forward(u, O);
     rule.z = w[Z];
     rule.dstates = w[DSTATES];
     rule.dq = w[DQ];
     rule.dk = w[DK];
     rule.dc = w[DC];
     rule.dgates = w[DGATES];
-    return run_rule(u, &rule, a, err) && output_back(u, dy, err) && rule_back(u, &rule, err) &&
+    return (whole(u) || run_rule(u, &rule, a, err)) && output_back(u, dy, err) && rule_back(u, &rule, err) &&
            tcu_group_back(u, &x->in, a, w[D_IN], t[LOW_IN], false, dx, err) &&
            (!dx || tcu_group_back(u, &x->gates, a, w[DGATES], NULL, true, dx, err));
 }

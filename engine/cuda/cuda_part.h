@@ -22,6 +22,7 @@ typedef struct tcu_size {
     size_t n;      /* rows, rounded up */
     size_t most;   /* the largest padded rank; 0 = no adapters */
     size_t n_data; /* sequences at most, if there is a backward pass; else 0 */
+    bool whole;    /* the layer keeps what its backward pass would make again, too */
 } tcu_size;
 
 typedef struct tcu_rows { /* a batch of rows */

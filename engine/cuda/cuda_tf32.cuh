@@ -1,4 +1,4 @@
-/* cuda_tf32.cuh - products of fp32 numbers by the matrix instruction for tf32, whose operands have 11 bits.
+/* cuda_tf32.cuh - products of fp32 numbers by the matrix instruction for tf32, whose operands have 11 bits; it ignores those below.
  *
  * EXACT splits each number in two parts and leaves out only the product of the small ones: 2^-22 of a product is lost. Eight products
  * are summed by the instruction, then added to the fp32 sum, which therefore is rounded as in plain fp32 and not cut off. A row's sums
@@ -12,18 +12,24 @@
 /* c[16][8] += a[16][8] b[8][8] */
 DEVICE void mma_tf32(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
                  "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* The nearest number of 11 bits, and what is left. NaN stays in one of them. */
+/* The nearest number of 11 bits, and what is left, of which the instruction reads 11 bits. NaN stays in one of them. */
 DEVICE uint32_t tf32_high(float x)
 {
     return (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
 }
 
+DEVICE uint32_t tf32_low(float x, uint32_t high)
+{
+    return __float_as_uint(x - __uint_as_float(high));
+}
+
+/* The nearest operand; its bits below are anything. */
 DEVICE uint32_t tf32_alone(float x)
 {
     uint32_t r;
@@ -31,50 +37,70 @@ DEVICE uint32_t tf32_alone(float x)
     return r;
 }
 
-DEVICE uint32_t tf32_low(float x, uint32_t high)
+/* The nearest number of 11 bits, NaN for NaN. */
+DEVICE float tf32_rounded(float x)
 {
-    return __float_as_uint(x - __uint_as_float(high)) & 0xffffe000u;
+    return __uint_as_float(tf32_alone(x) & 0xffffe000u);
 }
 
-/* What a lane has of 16 rows of a: 4 numbers a tile. */
-template <int M, typename A> DEVICE void rows_tf32(float x[M][4], int step, A a)
+DEVICE float4 tf32_rounded(float4 x)
 {
-    int g = threadIdx.x % 32 / 4, k = step * 8 + threadIdx.x % 4;
+    return make_float4(tf32_rounded(x.x), tf32_rounded(x.y), tf32_rounded(x.z), tf32_rounded(x.w));
+}
+
+/* What operands are: of 11 bits already, to be rounded, or to be split. */
+enum { TF32_READY, TF32_ROUND, TF32_EXACT };
+
+template <int IS> DEVICE uint32_t tf32_operand(float x)
+{
+    return IS == TF32_EXACT ? tf32_high(x) : IS == TF32_ROUND ? tf32_alone(x) : __float_as_uint(x);
+}
+
+/* c[N tiles of 8 columns] += the sum of eight products of split numbers: N chains of three instructions side by side. */
+template <int N, int LOW>
+DEVICE void multiply_split(float c[N][4], const uint32_t ah[4], const uint32_t al[4], const uint32_t high[N][2], const uint32_t low[LOW][2])
+{
+    float sum[N][4] = {};
 #pragma unroll
-    for (int m = 0; m < M; m++)
+    for (int j = 0; j < N; j++)
+        mma_tf32(sum[j], al, high[j]);
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        mma_tf32(sum[j], ah, low[j]);
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        mma_tf32(sum[j], ah, high[j]);
+#pragma unroll
+    for (int j = 0; j < N; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            x[m][i] = a(m * 16 + g + i % 2 * 8, k + i / 2 * 4);
+            c[j][i] += sum[j][i];
 }
 
 /* c[M tiles of 16 rows][N tiles of 8 columns] += a b over 8 * steps numbers; a(row, k) and b(k, column) give them. A warp's lane
- * has rows lane / 4 and lane / 4 + 8 of a tile, columns 2 * (lane % 4) and the next. AHEAD: a is read one step before it is used. */
-template <bool EXACT, bool AHEAD, int M, int N, typename A, typename B>
+ * has rows lane / 4 and lane / 4 + 8 of a tile, columns 2 * (lane % 4) and the next. */
+template <int A_IS, int B_IS, int M, int N, typename A, typename B>
 DEVICE void multiply_tf32(float c[M][N][4], int steps, A a, B b)
 {
+    const bool EXACT = A_IS == TF32_EXACT;
+    static_assert(EXACT == (B_IS == TF32_EXACT), "both are split, or none");
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    float rows[M][4], later[M][4];
-    if (AHEAD)
-        rows_tf32<M>(later, 0, a);
 #pragma unroll 2
     for (int s = 0; s < steps; s++) {
-        uint32_t high[N][2], low[EXACT ? N : 1][2];
+        uint32_t high[N][2], low[N][2];
+        float rows[M][4];
         int k = s * 8 + t;
 #pragma unroll
         for (int m = 0; m < M; m++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                rows[m][i] = later[m][i];
-        if (!AHEAD)
-            rows_tf32<M>(rows, s, a);
-        else if (s + 1 < steps)
-            rows_tf32<M>(later, s + 1, a);
+                rows[m][i] = a(m * 16 + g + i % 2 * 8, k + i / 2 * 4);
 #pragma unroll
         for (int j = 0; j < N; j++)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 float x = b(k + 4 * i, j * 8 + g);
-                high[j][i] = EXACT ? tf32_high(x) : tf32_alone(x);
+                high[j][i] = tf32_operand<B_IS>(x);
                 if (EXACT)
                     low[j][i] = tf32_low(x, high[j][i]);
             }
@@ -83,23 +109,14 @@ DEVICE void multiply_tf32(float c[M][N][4], int steps, A a, B b)
             uint32_t ah[4], al[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                ah[i] = EXACT ? tf32_high(rows[m][i]) : tf32_alone(rows[m][i]);
+                ah[i] = tf32_operand<A_IS>(rows[m][i]);
                 al[i] = EXACT ? tf32_low(rows[m][i], ah[i]) : 0;
             }
+            if (EXACT)
+                multiply_split<N, N>(c[m], ah, al, high, low);
 #pragma unroll
-            for (int j = 0; j < N; j++) {
-                if (!EXACT) {
-                    mma_tf32(c[m][j], ah, high[j]);
-                    continue;
-                }
-                float sum[4] = { 0, 0, 0, 0 };
-                mma_tf32(sum, al, high[j]);
-                mma_tf32(sum, ah, low[EXACT ? j : 0]);
-                mma_tf32(sum, ah, high[j]);
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    c[m][j][i] += sum[i];
-            }
+            for (int j = 0; !EXACT && j < N; j++)
+                mma_tf32(c[m][j], ah, high[j]);
         }
     }
 }

@@ -19,7 +19,7 @@ struct tcu_trainer {
     /* the microbatch at hand */
     const tke_microbatch *batch;
     tcu_rows rows;
-    size_t n_kept;
+    size_t n_kept, n_whole; /* the last layers keep activations, the last of these also what they would make again */
     tcu_packed packed;
     const int32_t *targets;
     tcu_chunk *chunks; /* on the host */

@@ -29,6 +29,19 @@ static int32_t up8(int32_t n)
     return (n + 7) / 8 * 8;
 }
 
+/* Numbers of 11 bits. */
+static float *short_floats(size_t n, uint64_t seed)
+{
+    float *x = rules_floats(n, seed, 1, 0);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bits &= 0xffffe000u;
+        memcpy(&x[i], &bits, sizeof bits);
+    }
+    return x;
+}
+
 static float *room(size_t n)
 {
     return rules_room(n * sizeof(float));
@@ -355,6 +368,34 @@ static void compare_heads_back(rules_check *check, const delta_world *w, const c
     rules_verdict(check, sqrt(wrong / all) < 4e-3, what, sqrt(wrong / all));
 }
 
+/* A launch of a step, and how many numbers of its gated norm differ from those of the norm's own launch. */
+static uint64_t delta_step(rules_check *check, const tcu_delta_rule *p)
+{
+    uint64_t differ = 0;
+    size_t n = (size_t)(p->n * p->of.n_value_heads * p->of.dv);
+    if (!tcu_delta_steps(p)) {
+        rules_done(check, tcu_delta_heads(p, check->device->stream), "heads of a step");
+        rules_done(check, tcu_delta_forward(p, check->device->stream), "a step");
+        return 0;
+    }
+    float *w = rules_floats((size_t)p->of.dv, 3, 1, 1);
+    tcu_bf16 *z = rules_numbers(n, 7, 2), *y = rules_room(n * sizeof *y),
+             *want = rules_room(n * sizeof *want);
+    tcu_gated_norm norm = { .n = p->n,
+                            .heads = p->of.n_value_heads,
+                            .d = p->of.dv,
+                            .w = w,
+                            .eps = 1e-3f,
+                            .z = z,
+                            .ldz = (int64_t)(n / (size_t)p->n) };
+    rules_done(check, tcu_delta_step(p, &norm, y, check->device->stream), "a step of one row");
+    rules_done(check, tcu_gated_forward(&norm, p->o, want, check->device->stream), "its norm");
+    for (size_t i = 0; i < n; i++)
+        differ += memcmp(&y[i], &want[i], sizeof *y) != 0;
+    rules_drop(w), rules_drop(z), rules_drop(y), rules_drop(want);
+    return differ;
+}
+
 /* Steps of up to `cut` rows give the packed rows' bits; slots begin with what is not a number. */
 static uint64_t delta_steps(rules_check *check, const delta_world *w, int32_t cut)
 {
@@ -380,8 +421,7 @@ static uint64_t delta_steps(rules_check *check, const delta_world *w, int32_t cu
         p.n_runs = t.n_runs;
         p.longest = t.longest;
         p.n_pieces = (int32_t)tcu_fill_pieces(t.runs, (size_t)t.n_runs, pieces);
-        rules_done(check, tcu_delta_heads(&p, check->device->stream), "heads of a step");
-        rules_done(check, tcu_delta_forward(&p, check->device->stream), "a step");
+        differ += delta_step(check, &p);
         differ += rules_differ(&t, (const tcu_bf16 *)p.o, (const tcu_bf16 *)w->p.o, 2 * w->vd);
     }
     delta_rooms_free(&p);
@@ -401,7 +441,7 @@ static void check_rule(rules_check *check, const delta_case *of, bool large)
     char name[96], what[160];
     snprintf(name, sizeof name, "delta rule, %d and %d heads of %d x %d, decay %g", of->key_heads,
              of->value_heads, of->dk, of->dv, (double)of->decay);
-    w.p.d_o = rules_floats(w.rows * w.vd, 21, 1, 0);
+    w.p.d_o = short_floats(w.rows * w.vd, 21);
     rules_done(check, tcu_delta_heads(&w.p, stream), "heads");
     rules_done(check, tcu_delta_forward(&w.p, stream), "the rule");
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
@@ -462,7 +502,7 @@ static void check_gated(rules_check *check, int32_t heads, int32_t d)
                         off(of_float, o, vd, want[2], n, vd) };
     snprintf(what, sizeof what, "gated norm of %d heads of %d: y, dz, do are those of double",
              heads, d);
-    rules_verdict(check, worst[0] < 3e-3 && worst[1] < 3e-3 && worst[2] < 1e-5, what,
+    rules_verdict(check, worst[0] < 3e-3 && worst[1] < 3e-3 && worst[2] < 3e-4, what,
                   fmax(worst[0], worst[1]));
     for (int i = 0; i < 3; i++)
         free(want[i]);
@@ -497,6 +537,11 @@ static rules_pack equal_pack(int32_t length)
 
 typedef int timed_fn(const tcu_delta_rule *, tcu_stream);
 
+static int one_step(const tcu_delta_rule *p, tcu_stream stream)
+{
+    return tcu_delta_step(p, NULL, NULL, stream);
+}
+
 static double milliseconds(rules_check *check, timed_fn *f, const tcu_delta_rule *p)
 {
     cudaEvent_t a, b;
@@ -529,8 +574,8 @@ static void speed_step(rules_check *check, const delta_world *w, int32_t n)
     p.pieces = pieces;
     p.stride = tcu_delta_slot(&p.of);
     p.slots = rules_room(p.stride * (size_t)n);
-    printf("SPEED delta, a step of %d, us: heads %.1f", n,
-           1e3 * milliseconds(check, tcu_delta_heads, &p));
+    printf("SPEED delta, a step of %d, us: %.1f", n, 1e3 * milliseconds(check, one_step, &p));
+    printf(", heads as in training %.1f", 1e3 * milliseconds(check, tcu_delta_heads, &p));
     printf(", the rule %.1f\n", 1e3 * milliseconds(check, tcu_delta_forward, &p));
     rules_drop(runs);
     rules_drop(pieces);
@@ -541,7 +586,7 @@ void speed_delta(rules_check *check)
 {
     static const delta_case qwen = { 16, 32, 128, 128, 0.05f };
     delta_world w = delta_world_new(&qwen, equal_pack(2048));
-    w.p.d_o = rules_floats(w.rows * w.vd, 21, 1, 0);
+    w.p.d_o = short_floats(w.rows * w.vd, 21);
     printf("SPEED delta, 8 x 2048, ms: heads %.3f", milliseconds(check, tcu_delta_heads, &w.p));
     printf(", forward with states %.3f", milliseconds(check, tcu_delta_forward, &w.p));
     printf(", backward %.3f", milliseconds(check, tcu_delta_backward, &w.p));

@@ -363,7 +363,13 @@ int check_rules(tcu_device *device)
         check_conv(&check, &convs[i]);
     check_space(&check);
     check_delta(&check);
+    speed_rules(device);
+    return check.failures;
+}
+
+void speed_rules(tcu_device *device)
+{
+    rules_check check = { .device = device };
     speed_space(&check);
     speed_delta(&check);
-    return check.failures;
 }

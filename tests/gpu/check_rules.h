@@ -46,6 +46,7 @@ uint64_t rules_differ(const rules_turn *, const tcu_bf16 *step, const tcu_bf16 *
 
 /* The checks: check_rules.c for the convolution, check_space.c, check_delta.c. */
 int check_rules(tcu_device *);
+void speed_rules(tcu_device *);
 void check_space(rules_check *);
 void check_delta(rules_check *);
 /* Prints what a layer of Qwen3.5-4B takes. */

@@ -405,6 +405,8 @@ void speed_experts(const char *name)
     tke_device_sampler_options so = { .cache_bytes = (size_t)16 << 30,
                                       .max_rows = 512,
                                       .max_seqs = 256 };
+    if (large[which].key_heads) /* a quarter of it is for states */
+        so.cache_bytes = (size_t)40 << 30;
     tcu_sampler *s = full_sampler(m, &so);
     tke_lora lora = random_lora(w, 32, TKE_TRAIN_ATTN | TKE_TRAIN_MLP, 5);
     CK(s);

@@ -1,7 +1,7 @@
 /* cuda_check.c - the kernels and the host side of the CUDA backend on a card, against double precision and themselves.
  *
  *     cuda_check products | formats [speed] | twins | attention | alone | rules | parts | hybrid | qwen | experts |
- *                few | model | sampling | memory | train NAME TOKENS |
+ *                few | model | sampling | memory | speed-rules | train NAME TOKENS |
  *                speed-experts NAME | decode NAME | all
  *
  * Exit status 1 when something is off, 2 when it cannot be checked. Needs a card.
@@ -19,6 +19,11 @@ static void check_all_rules(void)
     failures += check_rules(device);
 }
 
+static void speed_all_rules(void)
+{
+    speed_rules(device);
+}
+
 /* The modes without arguments. */
 static const struct {
     const char *name;
@@ -29,7 +34,7 @@ static const struct {
     { "sampling", check_sampling, true }, { "memory", check_memory, true },       { "twins", check_twins, true },
     { "experts", check_experts, false },  { "parts", check_parts, false },        { "rules", check_all_rules, false },
     { "qwen", check_qwen, false },        { "hybrid", check_hybrid, false },      { "few", check_few, false },
-    { "alone", speed_attention, false },
+    { "alone", speed_attention, false },  { "speed-rules", speed_all_rules, false },
 };
 
 /* False if there is no such mode. */
