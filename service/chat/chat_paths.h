@@ -5,6 +5,8 @@
 #include "service/core/service_types.h"
 #include "service/handlers/handlers.h"
 
+#define TKE_CHAT_MODELS "/v1/models"
+
 typedef void tke_handle_fn(tke_call *);
 /* NULL: answered, there is no such path. */
 tke_handle_fn *tke_openai_find(tke_call *, tinkc_str path);

@@ -148,6 +148,8 @@ bool tke_openai_messages(tinkc_str messages, const char *template, tkc_arena *, 
 extern const tke_stream_style tke_openai_whole, tke_openai_events;
 extern const tke_stream_style tke_anthropic_whole, tke_anthropic_events;
 extern const tke_stream_style tke_responses_whole, tke_responses_events;
+void tke_front_models(tke_call *);
+void tke_front_model(tke_call *);
 void tke_front_messages(tke_call *);
 void tke_front_responses(tke_call *);
 void tke_front_count_tokens(tke_call *);

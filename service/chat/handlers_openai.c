@@ -1,4 +1,4 @@
-/* handlers_openai.c - the OpenAI API: /v1/models, /v1/completions and /v1/chat/completions; the routes of all chat APIs.
+/* handlers_openai.c - the OpenAI API: /v1/completions and /v1/chat/completions; the routes of all chat APIs.
  *
  * A request becomes an ordinary sample, with the same queue and limits. Known members are checked;
  * others are ignored if they cannot change the result, and refused by name if they can. Thread: any
@@ -7,19 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "codec/url.h"
 #include "service/chat/chat_paths.h"
 #include "service/chat/chat_state.h"
-#include "service/core/base_models.h"
-#include "service/core/registry.h"
-#include "service/core/runs.h"
-#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
 #include "service/core/settings.h"
 #include "service/handlers/handler_call.h"
 #include "tinkc/tokenizer.h"
-
-#define MODEL_PATH "/v1/models/"
 
 /* ---- refusals ---- */
 
@@ -439,94 +432,7 @@ static void front_chat(tke_call *call)
     complete(call, true);
 }
 
-/* ---- models ---- */
-
-static void write_model(tkc_jsonw *w, const char *id, int64_t created_us)
-{
-    tkc_jsonw_object(w);
-    tkc_jsonw_key(w, "id");
-    tkc_jsonw_cstr(w, id);
-    tkc_jsonw_key(w, "object");
-    tkc_jsonw_cstr(w, "model");
-    tkc_jsonw_key(w, "created");
-    tkc_jsonw_i64(w, created_us / 1000000);
-    tkc_jsonw_key(w, "owned_by");
-    tkc_jsonw_cstr(w, "tinkc");
-    tkc_jsonw_end(w);
-}
-
-/* Locks: needs svc->lock. May the caller sample from it by this name? */
-static bool is_offered(tke_call *call, const tke_checkpoint *c)
-{
-    return c->kind == TKE_CKPT_SAMPLER && tkc_cstr_eq(c->owner, call->owner) && c->run &&
-           c->run->base && tke_checkpoint_visible(call->svc, c);
-}
-
-static void front_models(tke_call *call)
-{
-    tke_service *svc = call->svc;
-    const tke_base *base;
-    const tke_checkpoint *c;
-    tkc_jsonw w;
-    tkc_buf out;
-    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
-    tkc_jsonw_open(&w, &out, &call->err);
-    tkc_jsonw_object(&w);
-    tkc_jsonw_key(&w, "object");
-    tkc_jsonw_cstr(&w, "list");
-    tkc_jsonw_key(&w, "data");
-    tkc_jsonw_array(&w);
-    pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (base = tke_next_base(svc, &at));)
-        if (tke_call_offers(call, base->name))
-            write_model(&w, base->name, base->added_us);
-    for (size_t at = 0; (c = tke_next_checkpoint(svc, &at));) {
-        if (is_offered(call, c))
-            write_model(&w, c->path, c->created_us);
-    }
-    pthread_mutex_unlock(&svc->lock);
-    tkc_jsonw_end(&w);
-    tkc_jsonw_end(&w);
-    if (tkc_failed(&call->err))
-        tke_chat_refuse_failure(call, NULL);
-    else
-        tke_send_json(call->reply, 200, tkc_buf_view(&out));
-    tkc_buf_free(&out);
-}
-
-static void front_model(tke_call *call)
-{
-    tke_service *svc = call->svc;
-    tkc_jsonw w;
-    tkc_buf out;
-    size_t n = strlen(MODEL_PATH);
-    const char *id = tkc_percent_decode(tkc_strn(call->path.data + n, call->path.len - n),
-                                        &call->arena, &call->err);
-    if (!id) {
-        if (tkc_failed(&call->err))
-            tke_chat_refuse_failure(call, "model");
-        else
-            tke_chat_refuse(call, "model",
-                            "the model's name in the path is not percent-encoded text");
-        return;
-    }
-    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
-    tkc_jsonw_open(&w, &out, &call->err);
-    pthread_mutex_lock(&svc->lock);
-    const tke_base *base = tke_call_offers(call, id) ? tke_find_base(svc, id) : NULL;
-    const tke_checkpoint *c = tke_checkpoint_named(svc, id);
-    bool found = base || (c && is_offered(call, c));
-    if (found)
-        write_model(&w, id, base ? base->added_us : c->created_us);
-    pthread_mutex_unlock(&svc->lock);
-    if (!found)
-        tke_openai_refuse(call, 404, "model_not_found", "model", "There is no such model");
-    else if (tkc_failed(&call->err))
-        tke_chat_refuse_failure(call, NULL);
-    else
-        tke_send_json(call->reply, 200, tkc_buf_view(&out));
-    tkc_buf_free(&out);
-}
+/* ---- what is not there ---- */
 
 /* What a vector of a text is (the mean of the hidden states, or the last) is not the server's to
  * choose: models that are made for it say so, and those here are not. */
@@ -548,8 +454,8 @@ typedef struct openai_path {
 static const openai_path *find_path(tinkc_str path)
 {
     static const openai_path paths[] = {
-        { "/v1/models", "GET", front_models },
-        { MODEL_PATH, "GET", front_model }, /* and what follows it */
+        { TKE_CHAT_MODELS, "GET", tke_front_models },
+        { TKE_CHAT_MODELS "/", "GET", tke_front_model }, /* and what follows it */
         { "/v1/completions", "POST", front_completions },
         { "/v1/chat/completions", "POST", front_chat },
         { "/v1/embeddings", "POST", front_embeddings },

@@ -71,7 +71,9 @@ typedef struct tke_path_info {
 } tke_path_info;
 tke_path_info tke_service_path(tke_service *, const char *method, tinkc_str uri, bool openai);
 bool tke_service_is_openai(tinkc_str uri); /* a form of service/chat */
-bool tke_service_is_anthropic(tinkc_str uri);
+/* version: the header TKE_ANTHROPIC_VERSION, which its clients send, or NULL. */
+#define TKE_ANTHROPIC_VERSION "anthropic-version"
+bool tke_service_is_anthropic(tinkc_str uri, const char *version);
 /* A path of a hub: files of base models. */
 bool tke_service_is_hub(tinkc_str uri);
 /* Cancels an answer: a poll or a stream ends soon, other requests continue. */

@@ -401,9 +401,9 @@ bool tke_service_is_openai(tinkc_str uri)
            tkc_starts_with(uri, "/anthropic/api/v1/");
 }
 
-bool tke_service_is_anthropic(tinkc_str uri)
+bool tke_service_is_anthropic(tinkc_str uri, const char *version)
 {
-    return tkc_starts_with(uri, "/anthropic/api/v1/") || tkc_starts_with(uri, "/v1/messages");
+    return version || tkc_starts_with(uri, "/anthropic/api/v1/") || tkc_starts_with(uri, "/v1/messages");
 }
 
 tke_path_info tke_service_path(tke_service *svc, const char *method, tinkc_str uri, bool openai)
@@ -569,7 +569,8 @@ static bool front(tke_call *call)
     }
     call->body = tkc_strn((const char *)call->request->body.data, call->request->body.len);
     call->openai = (call->flags & TKE_CALL_OPENAI) && tke_service_is_openai(path);
-    call->anthropic = call->openai && tke_service_is_anthropic(path);
+    call->anthropic = call->openai &&
+                      tke_service_is_anthropic(path, tke_call_header(call, TKE_ANTHROPIC_VERSION));
     if (call->openai)
         path = tke_openai_path(path);
     call->path = path;

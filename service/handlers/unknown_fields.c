@@ -280,6 +280,16 @@ static const char *const parameters[TKC_EP_COUNT][MOST_PARAMETERS + 1] = {
 };
 /* Sent by clients made for Azure, and by Anthropic's for what is in beta. */
 static const char *const of_openai[] = { "api-version", "beta", NULL };
+static const char *const of_models[] = { "beta", "limit", "after_id", "before_id", NULL };
+
+static const char *const *known_parameters(const tke_call *call)
+{
+    if (call->route.endpoint)
+        return parameters[call->route.endpoint->id];
+    if (call->anthropic && tkc_str_is(call->path, TKE_CHAT_MODELS))
+        return of_models;
+    return call->openai ? of_openai : NULL;
+}
 
 static bool refuse_parameter(tke_call *call, const char *name, const char *why)
 {
@@ -304,9 +314,7 @@ bool tke_call_query_known(tke_call *call)
     tinkc_str rest = call->query, pair;
     if (endpoint && endpoint->id == TKC_EP_HEALTH)
         return true; /* monitors add what defeats caches */
-    const char *const *known = endpoint       ? parameters[endpoint->id]
-                               : call->openai ? of_openai
-                                              : NULL;
+    const char *const *known = known_parameters(call);
     while (tkc_str_cut(&rest, '&', &pair)) {
         size_t equals = tkc_str_find(pair, '=');
         const char *name = tkc_form_decode(tkc_strn(pair.data, equals), &call->arena, &call->err);

@@ -51,7 +51,8 @@ static void add_header(tke_exchange *x, const char *name, const char *value)
 static void refuse(tke_exchange *x, int32_t status, const char *code, const char *detail)
 {
     tinkc_error err = { 0 };
-    if (is_openai(x->http, x) && tke_service_is_anthropic(tkc_str(x->uri)))
+    const char *version = tke_exchange_header(x, TKE_ANTHROPIC_VERSION);
+    if (is_openai(x->http, x) && tke_service_is_anthropic(tkc_str(x->uri), version))
         tke_anthropic_error(&x->out, status, code, detail, &err);
     else if (is_openai(x->http, x))
         tke_openai_error(&x->out, status, code, NULL, detail, &err);

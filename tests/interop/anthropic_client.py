@@ -39,6 +39,10 @@ for base in (URL, URL + "/anthropic/api"):
         "format": {"type": "json_schema", "schema": {"type": "object", "properties": {"sum": {"type": "integer"}},
                                                      "required": ["sum"], "additionalProperties": False}}})
     check("an answer under a schema", m.content[0].text.replace(" ", "").replace("\n", "").startswith('{"sum":'), m)
+    models = list(client.models.list(limit=1))
+    check("models", [(m.type, m.id, m.display_name, m.max_input_tokens, m.created_at.year > 2000) for m in models] ==
+          [("model", "nano", "nano", 2048, True)], models)
+    check("one model", client.models.retrieve("nano").id == "nano")
     check("an unknown model", "nobody" in refusal(client, anthropic.NotFoundError, model="nobody"))
     check("a picture", "image" in refusal(client, anthropic.BadRequestError, messages=[{"role": "user", "content": [
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}]}]) or

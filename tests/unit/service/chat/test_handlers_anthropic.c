@@ -269,6 +269,7 @@ TEST(hints_are_accepted)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char body[400];
         snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":2," QUESTION ",%s}", rows[i]);
+        post(MESSAGES, body);
     }
 }
 
@@ -280,6 +281,92 @@ TEST(a_conversation_that_the_server_is_to_store_is_refused_by_code)
                                        "\"create\"}," QUESTION "}"));
     const tkc_tree *error = tkc_tree_get(v, "error");
     assert_string_equal(member(tkc_tree_get(error, "details"), "error_code"), "thread_unsupported_request");
+}
+
+/* ---- models ---- */
+
+#define MODELS "/anthropic/api/v1/models"
+
+static tkc_tree *get(int32_t status, const char *path)
+{
+    return json_of(service_json(t, status, "GET", path, "%s", ""));
+}
+
+static void expect_model(const tkc_tree *m, const char *id)
+{
+    assert_string_equal(member(m, "type"), "model");
+    assert_string_equal(member(m, "id"), id);
+    assert_string_equal(member(m, "display_name"), id);
+    assert_string_equal(member(m, "lifecycle"), "active");
+    assert_int_equal(strlen(member(m, "created_at")), strlen("2026-01-01T00:00:00Z"));
+    assert_int_equal(tkc_tree_get_i64(m, "max_input_tokens"), 2048);
+    assert_int_equal(tkc_tree_get_i64(m, "max_tokens"), 2048);
+}
+
+TEST(models_below_its_path_have_its_form)
+{
+    tkc_tree *list = get(200, MODELS);
+    expect_model(tkc_tree_at(tkc_tree_get(list, "data"), 0), "nano");
+    assert_string_equal(member(list, "first_id"), "nano");
+    assert_string_equal(member(list, "last_id"), "tools");
+    expect_model(get(200, MODELS "/tools"), "tools");
+    assert_string_equal(member(tkc_tree_get(get(404, MODELS "/none"), "error"), "type"),
+                        "not_found_error");
+}
+
+/* Of its clients every request says so, and other clients' do not. */
+TEST(a_client_that_names_its_version_gets_its_form_at_the_root)
+{
+    static const char *const headers[] = { "anthropic-version", "2023-06-01", NULL };
+    const char *const *const ways[] = { headers, NULL };
+    for (size_t i = 0; i < 2; i++) {
+        answer a = service_call(t, "GET", "/v1/models", ways[i], NULL, 0);
+        const tkc_tree *first = tkc_tree_at(tkc_tree_get(json_of(a.body.data), "data"), 0);
+        assert_string_equal(member(first, i ? "object" : "type"), "model");
+        assert_string_equal(member(first, i ? "display_name" : "owned_by"), "");
+        answer_free(&a);
+    }
+}
+
+TEST(models_come_in_pages)
+{
+    static const struct {
+        const char *query, *ids;
+        bool more;
+    } rows[] = { { "", "nano tools ", false },
+                 { "?limit=2", "nano tools ", false },
+                 { "?limit=1", "nano ", true },
+                 { "?limit=1&after_id=nano", "tools ", false },
+                 { "?before_id=tools", "nano ", false },
+                 { "?after_id=tools", "", false },
+                 { "?after_id=none", "", false },
+                 { "?before_id=none", "", false },
+                 { "?before_id=nano", "", false } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char path[80], ids[80] = "";
+        snprintf(path, sizeof path, MODELS "%s", rows[i].query);
+        tkc_tree *v = get(200, path);
+        const tkc_tree *data = tkc_tree_get(v, "data");
+        for (size_t k = 0; k < tkc_tree_length(data); k++) {
+            strcat(ids, member(tkc_tree_at(data, k), "id"));
+            strcat(ids, " ");
+        }
+        assert_string_equal(ids, rows[i].ids);
+        assert_int_equal(tkc_tree_is_true(tkc_tree_get(v, "has_more")), rows[i].more);
+    }
+}
+
+TEST(a_page_that_cannot_be_is_refused)
+{
+    static const char *const queries[] = { "limit=0", "limit=1001", "limit=x",
+                                           "after_id=nano&before_id=tools", "offset=1" };
+    for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
+        char path[80];
+        snprintf(path, sizeof path, MODELS "?%s", queries[i]);
+        assert_string_equal(member(tkc_tree_get(get(400, path), "error"), "type"),
+                            "invalid_request_error");
+    }
+    get(400, "/v1/models?limit=1"); /* OpenAI's has no pages */
 }
 
 RUN_TESTS(setup, teardown)
