@@ -147,8 +147,10 @@ const cli_command cli_commands[] = {
               OPT_FILE("archive", "FILE", "keep the tar instead of unpacking it"),
               OPT_FLAG("flat", "unpack into the output folder itself"),
               OPT_TEXT("name", "NAME", "name of the folder"),
-              OPT_FLAG("portable-names", "no colons in the folder's name")),
-      EXAMPLES("tinkc checkpoint download tinker://RUN/sampler_weights/final -o out"),
+              OPT_FLAG("portable-names", "no colons in the folder's name"),
+              OPT_FILE("age-identity", "FILE", "decrypt external weights with a key of this file (age-keygen)")),
+      EXAMPLES("tinkc checkpoint download tinker://RUN/sampler_weights/final -o out",
+               "tinkc checkpoint download tinker://RUN/external_weights/final --age-identity key.txt"),
       .run = cli_checkpoint_download, .arg_kind = "checkpoint" },
     { COMMAND("checkpoint", "push-hf", "PATH|DIR", 1, 1, "upload an adapter or a merged model to a hub"),
       .details = "DIR is a log directory, a downloaded checkpoint, or any folder with an adapter or a\n"

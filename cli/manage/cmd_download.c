@@ -8,6 +8,8 @@
 #include "cli/output/out.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
+#include "base/platform.h"
+#include "base/str.h"
 
 static tkc_tree *files_json(const cli_app *app, const tinkc_download *d)
 {
@@ -52,6 +54,50 @@ static int report_failed_download(cli_app *app, const cli_place *place, const ti
     return cli_stop_exit();
 }
 
+/* The identities of a file as age-keygen writes it: one in each line, comments begin with #. NULL: *bad says
+ * how it was reported. */
+static const char *const *read_identities(cli_app *app, const char *path, int *bad)
+{
+    size_t len, n = 0, number = 0;
+    tinkc_error err = { 0 };
+    tkc_arena *arena = cli_arena(app);
+    *bad = cli_check_secret_file(app, path);
+    char *text = *bad ? NULL : cli_read_all(app, path, &len, bad);
+    if (!text)
+        return NULL;
+    tinkc_str rest = tkc_strn(text, len), line;
+    const char **list = tkc_arena_zalloc(arena, (len + 1) * sizeof *list, &err);
+    while (!*bad && !tkc_failed(&err) && tkc_str_cut(&rest, '\n', &line)) {
+        line = tkc_str_trim(line);
+        number++;
+        if (!line.len || line.data[0] == '#')
+            continue;
+        if (!tkc_starts_with(line, "AGE-SECRET-KEY-1"))
+            *bad = cli_fail(app, "usage", "other kinds of keys are not supported: use age -d -i FILE",
+                            "%s: line %zu is not an X25519 identity (AGE-SECRET-KEY-1...)", path, number);
+        list[n++] = tkc_arena_str(arena, line, &err);
+    }
+    tkc_wipe(text, len);
+    free(text);
+    if (!*bad && tkc_failed(&err))
+        *bad = cli_fail_error(app, &err, NULL);
+    else if (!*bad && !n)
+        *bad = cli_fail(app, "usage", "age-keygen -o FILE makes one",
+                        "%s: no age identity in it (AGE-SECRET-KEY-1...)", path);
+    return *bad ? NULL : list;
+}
+
+/* External weights that were saved with recipients are not readable as they are. */
+static void note_encrypted(const cli_app *app, const tinkc_download *d)
+{
+    for (size_t i = 0; i < tinkc_download_count(d); i++)
+        if (tkc_ends_with(tkc_str(tinkc_download_at(d, i)->name), ".age")) {
+            cli_note(app, "the files are encrypted: decrypt them with age -d, or download again with "
+                          "--age-identity FILE");
+            return;
+        }
+}
+
 int cli_checkpoint_download(cli_app *app)
 {
     tinkc_error err = { 0 };
@@ -63,7 +109,11 @@ int cli_checkpoint_download(cli_app *app)
         parsed.kind == TINKC_CHECKPOINT_SAMPLER)
         return cli_fail_checked(app, "training checkpoints and external weights can be",
                                 "sampler checkpoints cannot be downloaded: %s", app->args[0]);
-    int bad = cli_connect(app);
+    const char *keys = cli_text(app, "age-identity");
+    int bad = 0;
+    const char *const *identities = keys ? read_identities(app, keys, &bad) : NULL;
+    if (!bad)
+        bad = cli_connect(app);
     if (bad)
         return bad;
     tinkc_download_options o = { .dir = cli_text(app, "output"),
@@ -71,6 +121,7 @@ int cli_checkpoint_download(cli_app *app)
                                  .flat = cli_flag(app, "flat"),
                                  .replace = cli_flag(app, "force"),
                                  .portable_names = cli_flag(app, "portable-names"),
+                                 .age_identities = identities,
                                  .no_digests =
                                      app->format != CLI_JSON && app->format != CLI_JSONL };
     cli_place place = { 0 };
@@ -84,8 +135,11 @@ int cli_checkpoint_download(cli_app *app)
     tinkc_future *f = cli_fetch_files(app, &(cli_wanted_files){ .path = app->args[0] }, &o, &err);
     if (!f)
         bad = report_failed_download(app, &place, &err);
-    else if (!place.piped)
-        bad = show_download(app, tinkc_future_download(f, 0, &err));
+    else if (!place.piped) {
+        const tinkc_download *d = tinkc_future_download(f, 0, &err);
+        bad = show_download(app, d);
+        note_encrypted(app, d);
+    }
     tinkc_future_free(f);
     cli_place_free(&place);
     return bad;

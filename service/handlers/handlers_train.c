@@ -20,7 +20,7 @@
 #include "service/handlers/handlers.h"
 #include "service/handlers/request_decode.h"
 #include "service/handlers/unknown_fields.h"
-#include "service/store/age.h"
+#include "service/store/age_files.h"
 #include "service/worker/custom_losses.h"
 #include "service/worker/jobs.h"
 #include "service/worker/run_queue.h"

@@ -19,7 +19,7 @@
 #include "service/core/tenants.h"
 #include "service/core/usage.h"
 #include "service/handlers/handler_call.h"
-#include "service/store/age.h"
+#include "service/store/age_files.h"
 #include "service/store/checksums.h"
 #include "service/store/failpoint.h"
 #include "service/store/journal.h"

@@ -386,6 +386,37 @@ def broken_files(quiet, checks):
     exits(2, "train", "sft", "no.jsonl", "train_mlp=Flase", says="--train-mlp: 'Flase' is not yes or no")
 
 
+def encrypted_weights():
+    """Files that the program age has encrypted are decrypted with an identity of its file."""
+    if not shutil.which("age-keygen"):
+        return
+    keys = {name: pathlib.Path(home, name + ".txt") for name in ("mine", "other")}
+    for path in keys.values():
+        subprocess.run(["age-keygen", "-o", path], check=True, capture_output=True)
+    public = subprocess.run(["age-keygen", "-y", keys["mine"]], check=True, capture_output=True, text=True).stdout.strip()
+    text = bytes(range(256)) * 600  # three chunks
+    stub.FILES["adapter_model.safetensors.age"] = subprocess.run(["age", "-r", public], input=text, check=True, capture_output=True).stdout
+    path, folder = "tinker://encrypted/external_weights/out", pathlib.Path(home, "age", "encrypted_external_weights_out")
+    r = tinkc("checkpoint", "download", path, "-o", "age")
+    check("as they are, with a hint", r.returncode == 0 and "--age-identity" in r.stderr
+          and (folder / "adapter_model.safetensors.age").exists(), r)
+    r = tinkc("checkpoint", "download", path, "-o", "age", "--force", "--age-identity", keys["mine"])
+    check("decrypted", r.returncode == 0 and [f.name for f in folder.iterdir()] == ["adapter_model.safetensors"]
+          and (folder / "adapter_model.safetensors").read_bytes() == text and "encrypted" not in r.stderr, r)
+    exits(2, "checkpoint", "download", path, "-o", "age2", "--age-identity", keys["other"], says="encrypted to another key")
+    exits(2, "checkpoint", "download", "tinker://run-1/weights/000020", "-o", "age2", "--age-identity", keys["mine"], says="only external weights")
+    exits(9, "checkpoint", "download", "tinker://run-1/external_weights/out", "-o", "age2", "--age-identity", keys["mine"], says="is not encrypted")
+    stub.FILES["adapter_model.safetensors.age"] = stub.FILES["adapter_model.safetensors.age"][:-1]
+    exits(9, "checkpoint", "download", path, "-o", "age2", "--age-identity", keys["mine"], says="was changed or is incomplete")
+    keys["mine"].write_text("# no key\nssh-ed25519 AAAA\n")
+    exits(2, "checkpoint", "download", path, "-o", "age2", "--age-identity", keys["mine"], says="mine.txt: line 2 is not an X25519 identity")
+    keys["mine"].write_text("# no key\n")
+    exits(2, "checkpoint", "download", path, "-o", "age2", "--age-identity", keys["mine"], says="no age identity in it")
+    exits(3, "checkpoint", "download", path, "-o", "age2", "--age-identity", "nowhere", says="nowhere: No such file")
+    check("nothing is left", not pathlib.Path(home, "age2").exists())
+    del stub.FILES["adapter_model.safetensors.age"]
+
+
 def external_weights():
     """Services that give no archives: an address for each file, made from a training checkpoint if need be."""
     def asked(since):
@@ -400,6 +431,7 @@ def external_weights():
     folder = pathlib.Path(home, "ext", "run-1_external_weights_out")
     check("external download", r.returncode == 0 and (folder / "adapter_model.safetensors").stat().st_size == 5000, r)
     exits(2, "checkpoint", "download", external, "-o", "ext2", "--archive", "x.tar", says="separate files")
+    encrypted_weights()
     since = len(server.seen)
     r = tinkc("checkpoint", "download", "tinker://sealed/weights/0004", "-o", "ext")
     folder = pathlib.Path(home, "ext", "sealed_weights_0004")

@@ -140,7 +140,8 @@ def one_run(h, path, query, body):
         return h.answer(409, {"detail": "it is stuck"})
     if tail.endswith("/external_weights_urls"):
         base = f"http://{h.headers['Host']}/file/"
-        return h.answer(200, {"urls": {n: base + n for n in FILES}, "expires": "2030-01-01T00:00:00Z"})
+        names = [n for n in FILES if n.endswith(".age") == (name == "encrypted")]
+        return h.answer(200, {"urls": {n: base + n for n in names}, "expires": "2030-01-01T00:00:00Z"})
     if tail.endswith("/stalled/archive"):
         return h.answer(302, None, [("Location", f"http://{h.headers['Host']}/stalled.tar")])
     if name == "torn":

@@ -59,10 +59,17 @@ tinkc logprobs -m "$work/run" --text "hello" --json | json 'len(v["tokens"]) > 0
 tinkc logs show "$work/run" --json | json 'v["status"]' | grep -q completed || fail "logs show"
 tinkc logs plot "$work/run" > /dev/null || fail "logs plot"
 
-# Export, list, delete.
+# Export, upload, search, list, delete.
 tinkc checkpoint export "$work/run" -o "$work/adapter" --base nano || fail "export"
 [ -s "$work/adapter/adapter_model.safetensors" ] && [ -s "$work/adapter/adapter_config.json" ] || fail "export made no adapter"
 run=$(tinkc run list -f id | head -n 1)
+uploaded=$(tinkc checkpoint upload "$work/adapter" -m nano --json | json 'v["path"]') || fail "upload"
+found=$(tinkc checkpoint search --base-model nano --json | json '" ".join(c["tinker_path"] for c in v["checkpoints"])')
+[ "${found%% *}" = "$uploaded" ] && [ "$(wc -w <<< "$found")" -gt 1 ] || fail "search: $found, uploaded $uploaded"
+[ "$(tinkc checkpoint search --base-model nobody --json | json 'v["shown_count"]')" = 0 ] || fail "search of another model"
+[ "$(tinkc checkpoint search --type external --json | json 'v["shown_count"]')" = 0 ] || fail "search of another kind"
+tinkc sample -m "$uploaded" --temperature 0 --max-tokens 24 "What is 7 + 5?" > "$work/uploaded" || fail "sample of an upload"
+cmp -s "$work/uploaded" "$work/answer" || fail "the upload answers otherwise: $(cat "$work/uploaded")"
 n=$(tinkc checkpoint list --run-id "$run" --limit 0 --json | json 'v["shown_count"]')
 [ "$n" -ge 2 ] || fail "$n checkpoints of $run"
 tinkc checkpoint delete --run-id "$run" -y --json | json 'v["deleted_count"]' | grep -qx "$n" || fail "delete"

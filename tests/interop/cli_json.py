@@ -6,7 +6,7 @@ standard output and exit status. What differs from run to run (times, ids, folde
 both ask about the same thing; where each has to act on a thing of its own, both texts have its name
 replaced by the same function.
 """
-import datetime, json, os, re, subprocess, sys, tempfile, warnings
+import datetime, json, os, re, shutil, subprocess, sys, tempfile, warnings
 
 warnings.simplefilter("ignore")
 import python_command
@@ -105,6 +105,32 @@ def prepare(service):
     return client.model_id, other.model_id, paths
 
 
+def encrypted_weights(server, folder):
+    """What the server encrypts for the SDK is decrypted by our command and by age, to the same files."""
+    if not shutil.which("age-keygen"):
+        return
+    key = os.path.join(folder, "key.txt")
+    subprocess.run(["age-keygen", "-o", key], check=True, capture_output=True)
+    public = subprocess.run(["age-keygen", "-y", key], check=True, capture_output=True, text=True).stdout.strip()
+    service = tinker.ServiceClient(base_url=server.url, api_key="tml-cli")
+    client = service.create_lora_training_client(base_model=os.path.basename(MODEL), rank=4)
+    path = client.save_weights_external("secret", age_encryption_recipients=[public]).result().path
+    for name, options in (("sealed", []), ("opened", ["--age-identity", key])):
+        r = ask_ours(server, ["checkpoint", "download", path, "-o", folder, "--name", name, *options], folder)
+        if r.returncode:
+            failed.append(f"download, {name}: {r.stderr}")
+            return
+    for name in os.listdir(os.path.join(folder, "sealed")):
+        text = subprocess.run(["age", "-d", "-i", key, os.path.join(folder, "sealed", name)], check=True, capture_output=True).stdout
+        with open(os.path.join(folder, "opened", name.removesuffix(".age")), "rb") as f:
+            if f.read() != text:
+                failed.append(f"{name} is decrypted otherwise by age")
+    names = sorted(os.listdir(os.path.join(folder, "opened")))
+    if names != ["adapter_config.json", "adapter_model.safetensors"]:
+        failed.append(f"decrypted files: {names}")
+    print("ok: encrypted weights" if not failed else f"FAILED: {failed[-1]}", flush=True)
+
+
 def check_program(server):
     """The program that was installed is the one whose parts python_command runs."""
     program = subprocess.run([PYTHON, "version"], env=server.env, capture_output=True, text=True, timeout=120)
@@ -172,6 +198,8 @@ def main():
         try:
             check_program(server)
             compare(server, folder)
+            if NEW:
+                encrypted_weights(server, folder)
         finally:
             server.process.terminate()
             server.process.wait()

@@ -5,6 +5,16 @@
 # TINKC_NEWEST=1 (`make interop-newest`) takes the newest releases instead, in environments beside the pinned ones.
 pins=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/pins.txt
 
+# A new environment with these packages; by uv where it is there, which takes seconds. A busy machine may take long.
+install_packages() { # FOLDER ARGUMENT...
+    if command -v uv > /dev/null; then
+        uv venv -q --seed "$1" && timeout 1800 uv pip install -q --python "$1/bin/python" "${@:2}"
+    else
+        python3 -m venv "$1" &&
+            timeout 1800 "$1/bin/pip" install -q --no-compile --retries 3 --timeout 30 --disable-pip-version-check "${@:2}"
+    fi
+}
+
 # packages NAME MODULES REQUIREMENT...: sets venv, the environment, in which `import MODULES` works. False where it cannot be made.
 # Several tests share an environment and may start at once; one that was made of other versions is made again.
 packages() {
@@ -17,9 +27,7 @@ packages() {
         flock 9
         [ "$(cat "$venv/made-of" 2> /dev/null)" = "$made_of" ] && "$venv/bin/python" -c "import $modules" 2> /dev/null && exit 0
         rm -rf "$venv"
-        python3 -m venv "$venv" > /dev/null 2>&1 &&
-            timeout 400 "$venv/bin/pip" install -q --no-compile --retries 3 --timeout 30 --disable-pip-version-check "${constraint[@]}" "$@" > "$venv.log" 2>&1 &&
-            echo "$made_of" > "$venv/made-of"
+        install_packages "$venv" "${constraint[@]}" "$@" > "$venv.log" 2>&1 && echo "$made_of" > "$venv/made-of"
     ) 9> "$venv.lock"
 }
 

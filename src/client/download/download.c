@@ -22,6 +22,7 @@
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "base/str.h"
+#include "codec/age.h"
 #include "codec/tinker_path.h"
 #include "codec/url.h"
 
@@ -52,6 +53,7 @@ typedef struct download_op {
     int64_t state_due_ms; /* marks are written down from then on */
     int64_t newest_mark;  /* where a failed run can be taken up */
     bool external;        /* files with an address each, instead of an archive */
+    char **identities;    /* a list, of external weights that are encrypted; NULL = as they come */
 } download_op;
 
 static download_op *op_of(tinkc_future *f)
@@ -368,8 +370,31 @@ static bool fetch_link(download_op *op, const char *name, const char *url, tinkc
     return !tkc_failed(err) && save_file(op, path, name, err);
 }
 
+static const char age_suffix[] = ".age";
+
+/* The newest file of the list is encrypted: another one, without the suffix, takes its place. */
+static bool decrypt_newest(download_op *op, tinkc_error *err)
+{
+    char hex[TKC_SHA256_HEX];
+    tkc_digest digest;
+    tkc_arena *arena = &op->f.arena;
+    tinkc_file *file = op->result.list.files[--op->result.list.n];
+    size_t len = strlen(file->name) - (sizeof age_suffix - 1);
+    int64_t size = 0;
+    const char *from = tkc_path_join(arena, op->partial, file->name, err);
+    const char *name = tkc_arena_str(arena, tkc_strn(file->name, len), err);
+    const char *to = name ? tkc_path_join(arena, op->partial, name, err) : NULL;
+    const char *const *identities = (const char *const *)op->identities;
+    if (!to || !from ||
+        !tkc_age_decrypt(from, to, identities, &op->stop, &digest, &size, err))
+        return false;
+    tkc_digest_hex(&digest, hex);
+    return (unlink(from) == 0 || tkc_fail_errno(err, "%s", from)) &&
+           tkc_file_list_add(&op->result.list, name, hex, size, err);
+}
+
 /* A file that would lie outside the folder, or where another one does, makes all of them suspect. */
-static bool check_links(const tinkc_links *links, tinkc_error *err)
+static bool check_links(const tinkc_links *links, bool encrypted, tinkc_error *err)
 {
     size_t n = tinkc_links_count(links);
     if (n == 0)
@@ -378,6 +403,13 @@ static bool check_links(const tinkc_links *links, tinkc_error *err)
         const char *name = tinkc_links_at(links, i)->name;
         if (!tkc_is_safe_name(name))
             return tkc_fail(err, TINKC_E_UNSAFE_ARCHIVE, "external weights: unsafe name '%.200s'",
+                            name);
+        const char *slash = strrchr(name, '/');
+        tinkc_str file = tkc_str(slash ? slash + 1 : name);
+        if (encrypted && (file.len < sizeof age_suffix || !tkc_ends_with(file, age_suffix)))
+            return tkc_fail(err, TINKC_E_BAD_RESPONSE,
+                            "external weights: '%.200s' is not encrypted; save them with recipients, or "
+                            "download them without an identity",
                             name);
     }
     return true;
@@ -389,12 +421,13 @@ static bool fetch_links(download_op *op, tinkc_error *err)
     const tinkc_links *links = NULL;
     if (tkc_stopper_wait(&op->stop, f, err))
         links = tinkc_future_links(f, 0, err);
-    bool ok = links && check_links(links, err);
+    bool ok = links && check_links(links, op->identities, err);
     if (ok && mkdir(op->partial, 0777) != 0 && errno != EEXIST)
         ok = tkc_fail_errno(err, "%s", op->partial);
     for (size_t i = 0; ok && i < tinkc_links_count(links); i++) {
         const char *name = tkc_arena_cstr(&op->f.arena, tinkc_links_at(links, i)->name, err);
-        ok = name && fetch_link(op, name, tinkc_links_at(links, i)->url, err);
+        ok = name && fetch_link(op, name, tinkc_links_at(links, i)->url, err) &&
+             (!op->identities || decrypt_newest(op, err));
     }
     tinkc_future_free(f);
     return ok;
@@ -655,6 +688,8 @@ static void download_stop(tinkc_future *f, const tinkc_error *why)
 
 static void download_destroy(tinkc_future *f)
 {
+    for (char **one = op_of(f)->identities; one && *one; one++)
+        tkc_wipe(*one, strlen(*one));
     if (op_of(f)->stop_ready)
         tkc_stopper_destroy(&op_of(f)->stop);
 }
@@ -685,6 +720,32 @@ static bool check_download_options(const tinkc_download_options *o, tinkc_error 
         (!tkc_is_safe_name(o->name) || strchr(o->name, '/') || strcmp(o->name, ".") == 0))
         return tkc_fail(err, TINKC_E_ARGUMENT, "name is not the name of a file");
     return true;
+}
+
+/* A copy that lasts as long as the download. */
+static void keep_identities(download_op *op, tinkc_error *err)
+{
+    unsigned char key[TKC_AGE_KEY];
+    const char *const *from = op->o.age_identities;
+    size_t n = 0;
+    while (from && from[n])
+        n++;
+    if (!from || tkc_failed(err))
+        return;
+    if (!op->external || !n) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "age_identities: %s",
+                 n ? "only external weights are encrypted (tinker://RUN/external_weights/NAME)"
+                   : "an empty list would decrypt nothing");
+        return;
+    }
+    op->identities = tkc_arena_zalloc(&op->f.arena, (n + 1) * sizeof *op->identities, err);
+    for (size_t i = 0; op->identities && i < n && !tkc_failed(err); i++)
+        if (tkc_age_identity(from[i], key))
+            op->identities[i] = tkc_arena_cstr(&op->f.arena, from[i], err);
+        else
+            tkc_fail(err, TINKC_E_ARGUMENT,
+                     "age_identities[%zu]: not an X25519 identity (AGE-SECRET-KEY-1...)", i);
+    tkc_wipe(key, sizeof key);
 }
 
 /* "run:train:0/weights/final" to "run:train:0_weights_final". */
@@ -775,6 +836,7 @@ tinkc_future *tinkc_checkpoint_download(tinkc_client *client, const char *path,
         tkc_fail(err, TINKC_E_ARGUMENT,
                  "external weights are separate files: there is no archive to keep or hand on");
     op->path = op->what = tkc_arena_cstr(&op->f.arena, path, err);
+    keep_identities(op, err);
     char *name = op->path ? name_of_path(&op->f.arena, op->path, err) : NULL;
     if (name && op->o.keep_archive && !op->o.name)
         name = tkc_arena_printf(&op->f.arena, err, "%s.tar", name);
@@ -793,6 +855,7 @@ tinkc_future *tinkc_url_download(tinkc_client *client, const char *url,
         return NULL;
     tkc_arena *arena = &op->f.arena;
     char *name = NULL;
+    keep_identities(op, err);
     if (tkc_url_parse(tkc_str(url), arena, &parts, err)) {
         op->url = parts.text;
         /* A signature changes from one address to the next; the file does not. */

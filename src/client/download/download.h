@@ -121,6 +121,13 @@ typedef bool tkc_mark_fn(void *user, int64_t offset, tinkc_error *err);
 bool tkc_unpack(tkc_source *, const char *folder, int64_t max_bytes, tkc_file_list *,
                 tkc_mark_fn *mark, void *user, tinkc_error *err);
 
+/* ---- decrypting ---- */
+
+/* The file `from`, in the age format, into the file `to`; its digest and size are those of `to`. Checks every
+ * chunk; CANCELLED when stopped. What is left of `to` after a failure is the caller's. */
+bool tkc_age_decrypt(const char *from, const char *to, const char *const *identities, tkc_stopper *,
+                     tkc_digest *, int64_t *size, tinkc_error *err);
+
 /* False for an empty name, an absolute one, one with a ".." part or a control character. */
 bool tkc_is_safe_name(const char *name);
 

@@ -305,3 +305,18 @@ TEST(a_cancelled_opening_does_not_hold_up_the_next)
     }
     scene_end(s);
 }
+
+/* tinkc_trainer_new waits for this future, so it ends at the same time with the same error. */
+TEST(an_opening_ends_at_the_clients_limit_and_says_meanwhile_why_it_waits)
+{
+    const tinkc_lora_options nano = { .base_model = "mock/nano" };
+    scene *s = scene_new(TINKC_MOCK_SERVICE, &(tinkc_client_options){ .operation_timeout_ms = 800 });
+    scene_shows(s, SHOW_STATUS);
+    answer_always(s, POLL, 408, QUEUE("paused_capacity", ",\"queue_state_reason\":\"no room\""));
+    tinkc_future *f = follow(s, "open", tinkc_trainer_open(scene_client(s), &nano, scene_err(s)));
+    finish(s, f, 60000);
+    EXPECT(s, "client/config; client/dynamic_config; create_session; create_model; poll; open is at stage 2, queue 3, 0 of 1, "
+              "\"paused by the service: no room\"; +100 poll 1; +200 poll 2; +400 poll 3; +100 open is at stage 4, queue 3, 0 of 1, "
+              "\"trainer_open: not complete within its time\"; open: DEADLINE, may have run \"trainer_open: not complete within its time\"");
+    scene_end(s);
+}

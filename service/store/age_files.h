@@ -1,6 +1,6 @@
-/* age.h - files encrypted in the age format (age-encryption.org/v1) to X25519 recipients. Internal. */
-#ifndef TKE_STORE_AGE_H
-#define TKE_STORE_AGE_H
+/* age_files.h - the files of a folder, encrypted in the age format to X25519 recipients. Internal. */
+#ifndef TKE_STORE_AGE_FILES_H
+#define TKE_STORE_AGE_FILES_H
 
 #include "base/err.h"
 

@@ -1,5 +1,5 @@
-/* test_one_call.c - answers with at most one call, where the model would write one after the other: each form's switch ends the
- * answer at its first call, and without it every call is there. */
+/* test_asked_of_models.c - what a request asks of a template and of an answer: at most one call, where the model would write one after the
+ * other; how much to think, where the template asks for it. */
 #include "support/check.h"
 #include "support/json_trees.h"
 #include "support/service/one_word_model.h"
@@ -9,7 +9,8 @@ static tinkc_engine *engine;
 static const tinkc_transport *t;
 static char *model;
 
-#define TEMPLATE "{% if tools %}<tool_call>{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
+#define TEMPLATE "{% if tools %}<tool_call>{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}" \
+                 "{% for c in reasoning_effort or '' %} 7{% endfor %}"
 #define CALL     "<tool_call>{\\\"name\\\":\\\"add\\\",\\\"arguments\\\":{\\\"a\\\":1}}</tool_call>"
 
 static int setup(void **state)
@@ -84,6 +85,35 @@ TEST(an_answer_ends_at_its_first_call_where_one_is_asked_for)
             assert_null(strstr(a.body.data, "tool_call>")); /* no mark is text */
             answer_free(&a);
         }
+}
+
+/* This template writes " 7" for each letter of the word, so the prompt is that of a message which ends with as many. */
+TEST(a_template_that_knows_the_effort_is_given_its_word)
+{
+    static const struct {
+        const char *path, *member, *word;
+    } rows[] = { { "/v1/chat/completions", ",\"reasoning_effort\":\"none\"", "none" },
+                 { "/v1/chat/completions", ",\"reasoning_effort\":\"minimal\"", "minimal" },
+                 { "/v1/chat/completions", ",\"reasoning_effort\":\"xhigh\"", "xhigh" },
+                 { "/v1/messages", ",\"output_config\":{\"effort\":\"low\"}", "low" },
+                 { "/v1/messages", ",\"output_config\":{\"effort\":\"max\"}", "xhigh" },
+                 { "/v1/messages", ",\"thinking\":{\"type\":\"enabled\"}", "medium" },
+                 { "/v1/messages", ",\"thinking\":{\"type\":\"disabled\"}", "none" },
+                 { "/v1/messages", "", "" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *count = strstr(rows[i].path, "chat") ? "prompt_tokens" : "input_tokens";
+        char sevens[40] = "";
+        double tokens[2];
+        for (size_t k = 0; rows[i].word[k]; k++)
+            strcat(sevens, " 7");
+        for (size_t k = 0; k < 2; k++)
+            tokens[k] = json_number(
+                service_json(t, 200, "POST", rows[i].path,
+                             "{\"model\":\"caller\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\","
+                             "\"content\":\"a%s\"}]%s}", k ? sevens : "", k ? "" : rows[i].member), count);
+        if (tokens[0] != tokens[1] || tokens[0] < 1)
+            fail_msg("%s: %g tokens, not %g", rows[i].member, tokens[0], tokens[1]);
+    }
 }
 
 RUN_TESTS(setup, teardown)

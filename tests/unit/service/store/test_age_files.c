@@ -1,14 +1,15 @@
-/* test_age.c - files in the age format: Debian's age decrypts what we encrypt, for each recipient and every length about
- * the size of a chunk; what is not a recipient is refused. Skipped where age is not installed. */
+/* test_age_files.c - files in the age format: Debian's age decrypts what we encrypt and we decrypt what it encrypts, for each
+ * recipient and every length about the size of a chunk; what is not a recipient is refused. Skipped where age is not installed. */
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
-#include "service/store/age.h"
+#include "service/store/age_files.h"
 #include "support/check.h"
+#include "support/age_keys.h"
 
 static char folder[] = "/tmp/tinkc-age-XXXXXX";
-static char recipients[2][80];
+static char recipients[2][80], identities[2][80];
 
 static void run(const char *command)
 {
@@ -29,6 +30,10 @@ static int setup(void **state)
         FILE *f = fopen(path, "r");
         assert_true(f && fscanf(f, "%79s", recipients[i]) == 1);
         fclose(f);
+        snprintf(path, sizeof path, "%s/key%d", folder, i);
+        f = fopen(path, "r"); /* two comments, then the identity */
+        assert_true(f && fscanf(f, "%*[^\n] %*[^\n] %79s", identities[i]) == 1);
+        fclose(f);
     }
     return 0;
 }
@@ -41,9 +46,10 @@ static int teardown(void **state)
     return system(command);
 }
 
+static const size_t lengths[] = { 0, 1, 65535, 65536, 65537, 131072, 200000 };
+
 TEST(age_decrypts_what_we_encrypt)
 {
-    static const size_t lengths[] = { 0, 1, 65535, 65536, 65537, 131072, 200000 };
     const char *const to[] = { recipients[0], recipients[1], NULL };
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         tinkc_error err = { 0 };
@@ -66,6 +72,60 @@ TEST(age_decrypts_what_we_encrypt)
         }
         free(bytes);
     }
+}
+
+/* What age -r ... writes of so many bytes, in "file.age". */
+static tinkc_bytes encrypted_by_age(const char *options, const char *bytes, size_t len, tkc_arena *arena)
+{
+    tinkc_error err = { 0 };
+    char path[120], command[700];
+    snprintf(path, sizeof path, "%s/file", folder);
+    assert_true(tkc_write_file(path, bytes, len, 0600, &err));
+    snprintf(command, sizeof command, "age %s -r %s -r %s -o %s.age %s", options, recipients[0], recipients[1], path, path);
+    run(command);
+    snprintf(path, sizeof path, "%s/file.age", folder);
+    tinkc_bytes file = tkc_read_file(arena, path, 1 << 20, &err);
+    assert_ok(err);
+    return file;
+}
+
+TEST(we_decrypt_what_age_encrypts)
+{
+    char *bytes = malloc(200000);
+    tkc_arena arena;
+    tkc_arena_init(&arena, NULL, 0);
+    for (size_t k = 0; k < 200000; k++)
+        bytes[k] = (char)(k * 2654435761u >> 11);
+    for (size_t i = 0; i < 2 * sizeof lengths / sizeof *lengths; i++) {
+        tinkc_error err = { 0 };
+        size_t n, len = lengths[i / 2];
+        const char *const keys[] = { identities[i % 2], NULL };
+        unsigned char *got = age_open_text(encrypted_by_age("", bytes, len, &arena), keys, &n, &err);
+        assert_ok(err);
+        assert_int_equal(n, len);
+        assert_memory_equal(got, bytes, n);
+        free(got);
+    }
+    tkc_arena_free(&arena);
+    free(bytes);
+}
+
+TEST(recipients_of_other_kinds_are_passed_over)
+{
+    tinkc_error err = { 0 };
+    size_t n;
+    tkc_arena arena;
+    tkc_arena_init(&arena, NULL, 0);
+    const char *const keys[] = { identities[1], NULL };
+    unsigned char *got = age_open_text(
+        encrypted_by_age("-r 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICk8b0M1nDNp1Wc7oNnnGYyb1PRxcuIr1lxm0wsv3BbL'",
+                         "secret", 6, &arena), keys, &n, &err);
+    assert_ok(err);
+    assert_memory_equal(got, "secret", 6);
+    free(got);
+    assert_null(age_open_text(encrypted_by_age("--armor", "secret", 6, &arena), keys, &n, &err));
+    assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
+    tkc_arena_free(&arena);
 }
 
 /* Two encryptions of one file have nothing in common: keys and nonces are drawn for each. */
