@@ -953,6 +953,7 @@ void tkc_call_start(tkc_call *call)
         c->next->prev = c;
     client->io.calls = c;
     c->listed = true;
+    /* Like any other end by a task: `done` must not come from inside the start. */
     if (client->io.ended) {
         tinkc_error closed = { 0 };
         tkc_fail(&closed, TINKC_E_CLOSED, "the client was closed");
@@ -1193,6 +1194,7 @@ tinkc_future *tkc_rest_call(tinkc_client *client, const tkc_rest_class *class,
         op->decode = decode;
         op->call = tkc_call_new(client, spec, err);
     }
+    /* In any case: callers have nothing to clean up after a failure. */
     if (spec->body)
         tkc_buf_free(spec->body);
     if (!op)

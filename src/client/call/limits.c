@@ -175,6 +175,7 @@ tkc_shared_limits *tkc_limits_get(const char *normal_url, const char *credential
 {
     uint64_t key[2];
     make_key(normal_url, credential ? credential : "", key);
+    /* A mock's 429 must not slow down a client of the real service. */
     if (alone)
         return new_record(key, err);
     pthread_mutex_lock(&list_lock);

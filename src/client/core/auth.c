@@ -262,12 +262,14 @@ static void run_command(tkc_offload *o)
         return;
     }
     bool started = spawn_shell(auth->client->credential_cmd, fds[1], &pid, err);
+    /* Ours: while it is open the output has no end. */
     close(fds[1]);
     if (started) {
         bool ended = read_output(auth, fds[0], &out, err);
         if (!ended)
             kill(-pid, SIGKILL);
         int status = end_command(auth, pid, !ended);
+        /* The Python SDK ignores it and takes what was printed for a key. */
         if (status)
             tkc_fail(err, TINKC_E_CREDENTIAL_CMD, "credential command: failed with exit status %d",
                      status);
@@ -348,6 +350,8 @@ static bool read_token_answer(tkc_auth *auth, const tkc_call *call, tinkc_error 
     tkc_arena arena;
     tkc_auth_token_response answer = { 0 };
     if (call->err.code) {
+        /* Where nobody answered the code says what could not be done; an answer keeps the code
+         * of its status. */
         bool unreachable = (call->err.flags & TINKC_RETRIABLE) && !call->err.http_status;
         if (unreachable) {
             tkc_fail(err, TINKC_E_TOKEN, "token exchange: %.300s", call->err.message);
@@ -395,6 +399,7 @@ static void fetched(tkc_call *call)
 
 static void fetch_jwt(tkc_auth *auth, bool window)
 {
+    /* One exchange at a time: those who ask meanwhile are in the list. */
     if (auth->fetch || auth->ended)
         return;
     tinkc_error err = { 0 };

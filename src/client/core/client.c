@@ -278,6 +278,8 @@ static void end_io(tinkc_client *client)
         return;
     client->io.ended = true;
     tkc_loop_disarm(client->loop, &client->close_timer);
+    /* First: operations end the calls and timers that they have. What is left belongs to nobody
+     * else. */
     tkc_ops_stop_all(client, TINKC_E_CLOSED, "the client was closed");
     assert(!client->io.ops); /* each of them has completed */
     tkc_telemetry_abort(client);

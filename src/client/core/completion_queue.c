@@ -378,6 +378,7 @@ void tkc_emit(tinkc_client *client, tinkc_future *f, const tinkc_event *event)
         send_event(client, f, queue, &full);
         tkc_queue_drop(queue);
     }
+    /* The client's listener gets the events of its futures as well. */
     queue = NULL;
     pthread_mutex_lock(&client->shared.lock);
     assert(!client->shared.events.mask || client->shared.events.queue);

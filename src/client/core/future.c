@@ -406,6 +406,7 @@ size_t tinkc_future_wait_any(tinkc_future *const *all, size_t n, int64_t timeout
         tkc_fail(err, TINKC_E_ARGUMENT, "all: no future among them");
         return n;
     }
+    /* Before anything is waited for: a look is allowed on the I/O thread, too. */
     size_t found = first_done(all, n);
     if (found < n || timeout_ms == 0) {
         if (found == n)

@@ -279,6 +279,7 @@ static bool make_query(tinkc_client *client, const tinkc_client_options *o, tink
 static bool make_url(tinkc_client *client, const tinkc_client_options *o, tinkc_error *err)
 {
     const char *text = text_or_env(client, o->base_url, "TINKER_BASE_URL", err);
+    /* An engine or a mock has no address. */
     if (!text && o->transport) {
         client->base_url = client->origin = "";
         return true;

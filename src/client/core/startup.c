@@ -557,6 +557,8 @@ bool tkc_boot_save(tinkc_client *client, const tinkc_sampler *sampler, tkc_buf *
         tkc_jsonw_key(&w, "jwt");
         tkc_jsonw_cstr(&w, jwt);
     }
+    /* Only an export has the key. A snapshot is kept in files and has no more than the token,
+     * which ends soon. */
     if (sampler) {
         tkc_jsonw_key(&w, "api_key");
         tkc_jsonw_cstr(&w, client->api_key);

@@ -283,6 +283,7 @@ static void send_batch(tkc_telemetry *t)
     tinkc_error err = { 0 };
     tkc_buf body;
     tkc_buf_init(&body, t->client->a, TKC_BUF_NO_MAX);
+    /* A copy: the batch stays for the next attempt. */
     tkc_buf_str(&body, tkc_buf_view(&t->io.batch), &err);
     tkc_call *call = NULL;
     tkc_call_spec spec = tkc_call_to(TKC_EP_TELEMETRY);

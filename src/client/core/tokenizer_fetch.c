@@ -69,6 +69,7 @@ bool tinkc_tokenizer_resolve(const char *model, const char *tokenizer_id, tinkc_
                                 : "revision");
     bool given = tokenizer_id && *tokenizer_id;
     tinkc_str id = before_colon(given ? tokenizer_id : model), rev = { 0 };
+    /* An id that is given names its repository as it is. */
     if (!given) {
         if (tkc_starts_with(id, "meta-llama/Llama-3"))
             id = tkc_str(LLAMA_3);
@@ -159,6 +160,7 @@ tkc_tokenizers *tkc_tokenizers_new(tinkc_client *client, const tinkc_client_opti
                               .log = client->log.fn,
                               .log_user = client->log.user,
                               .log_level = client->log.level };
+    /* Nobody waits for a hub longer than for the service. */
     if (client->retry_window_ms > 0 && client->retry_window_ms < HUB_PATIENCE_MS)
         hub.retry_window_ms = client->retry_window_ms;
     all->hub = tinkc_hub_new(&hub, err);

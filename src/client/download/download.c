@@ -777,6 +777,7 @@ static bool choose_names(download_op *op, char *name, tinkc_error *err)
     const tinkc_download_options *o = &op->o;
     if (o->name)
         name = tkc_arena_cstr(arena, o->name, err);
+    /* Ids of runs have colons, which some file systems refuse. */
     for (char *c = name; c && *c && o->portable_names; c++)
         if (*c == ':')
             *c = '_';

@@ -117,6 +117,7 @@ static void archive_answered(tkc_poller *poller)
     archive_op *op = TKC_OWNER(poller, archive_op, poller);
     const tkc_call *call = poller->answer;
     tinkc_error err = call->err;
+    /* A redirect is an answer here: its target is the archive. */
     const char *location = call->status == 302 ? tkc_call_header(call, "location") : NULL;
     if (archive_by_name(op))
         return;
@@ -140,6 +141,7 @@ static void archive_answered(tkc_poller *poller)
             tkc_poller_pause(poller, pause, archive_ask);
             return;
         }
+        /* The name alone was a guess: what the whole id met says more. */
         if (op->missing.code)
             err = op->missing;
         else

@@ -100,6 +100,7 @@ static tinkc_future *ask_list(tkc_pager *p, int64_t limit, tinkc_error *err)
     tkc_query_open(&q, &query, '?', err);
     if (!p->kind->single_page) {
         tkc_query_i64(&q, "limit", limit);
+        /* By what was received, doubles included: the service counts those, too. */
         tkc_query_i64(&q, "offset", p->offset + p->received);
         tkc_query_str(&q, "access_scope", what->scope);
         tkc_query_str(&q, "project_id", what->project_id);

@@ -590,6 +590,8 @@ static bool enter_slot(sample_op *op, tinkc_error *err)
     tkc_buf_init(&in->body, client->a, TKC_BUF_NO_MAX);
     tkc_buf_init(&in->answer, client->a, TKC_BUF_NO_MAX);
     if (!bypasses(op)) {
+        /* A sampler without samples makes no progress either: its clock begins with the first
+         * one. */
         if (s->io.inside++ == 0)
             s->io.last_progress_ms = tkc_now_ms(client->clock);
         in->counted = true;

@@ -204,6 +204,8 @@ tinkc_deltas *tinkc_sample_stream(tinkc_sampler *sampler, const int32_t *prompt,
     if (!tkc_enter(&err, &local) || !tkc_sampler_check(sampler, err) ||
         !tkc_prompt_check(prompt, len, err) || !tkc_sampling_check(o, err))
         return NULL;
+    /* An event has room for a token and its log-probability: what could not come is refused
+     * here. */
     const char *extra = o->topk_sample_logprobs                         ? "topk_sample_logprobs"
                         : o->target_tokens                              ? "target_tokens"
                         : o->prompt_alt_tokens                          ? "prompt_alt_tokens"

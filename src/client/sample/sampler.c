@@ -64,10 +64,13 @@ tinkc_sampler *tkc_sampler_make(tinkc_client *client, const char *id,
     s->retry.progress_timeout_ms = tkc_number_or(s->retry.progress_timeout_ms, PROGRESS_MS);
     s->retry.delay_base_ms = tkc_number_or(s->retry.delay_base_ms, DELAY_BASE_MS);
     s->retry.delay_max_ms = tkc_number_or(s->retry.delay_max_ms, DELAY_MAX_MS);
+    /* The Python SDK's default. Jitter has a flag because 0 is a value. */
     if (!s->retry.has_jitter)
         s->retry.jitter = 0.25;
     pthread_mutex_init(&s->tokenizer_lock, NULL);
     pthread_mutex_init(&s->budget_lock, NULL);
+    /* The service's setting, not the caller's: it replaces the Python SDK's max_connections,
+     * too. */
     tkc_budget_init(&s->io.slots, &s->budget_lock, client->io.flags.sample_max_concurrent_requests,
                     true);
     tkc_session_poll_init(&s->io.poll, client, s->id);
@@ -218,6 +221,7 @@ tinkc_future *tinkc_sampler_open(tinkc_client *client, const tinkc_sampler_optio
     if (!tkc_enter(&err, &local) || !check_sampler_options(options, err) ||
         !tkc_client_check(client, err))
         return NULL;
+    /* The session is another process's: only that one may open samplers in it. */
     if (client->imported) {
         tkc_fail(err, TINKC_E_NO_SESSION, "the client of an imported sampler opens no others");
         return NULL;

@@ -312,6 +312,7 @@ tinkc_future *tkc_pass_new(tinkc_trainer *trainer, const tinkc_batch *batch,
     s->trainer = trainer;
     tkc_trainer_keep(trainer);
     s->forward_only = o->forward_only;
+    /* Kept, not copied: the batch is in memory once, and its owner may clear or fill it at once. */
     s->source = source_new(trainer, batch, o, err);
     if (!s->source || !cut(s, batch, err)) {
         tkc_future_drop(&s->f);
@@ -569,6 +570,7 @@ static tkc_unconfirmed *keep_unconfirmed(const part *p, bool retry_fully, tinkc_
     gone->a = s->f.client->a;
     gone->range = p->range;
     gone->json = p->json;
+    /* The examples instead of the bytes: they never change, so the same bytes are written again. */
     gone->source = s->source;
     tkc_ref_keep(&s->source->refs);
     return &gone->unconfirmed;

@@ -291,6 +291,7 @@ static tinkc_var add_op(tinkc_tape *t, const char *call, node made, tinkc_var va
     node *x = add_node(t, made);
     if (!x)
         return bad;
+    /* The new node may have moved the others. */
     a = &t->nodes[made.a];
     b = two ? &t->nodes[made.b] : a;
     for (size_t k = 0; k < x->n; k++)
@@ -485,6 +486,8 @@ bool tinkc_tape_backward(tinkc_tape *t, tinkc_var loss, tinkc_error *err)
     double *grads = tkc_failed(&t->err) ? NULL : grads_of(t, loss.index);
     if (grads && !t->loss->recorder) {
         grads[0] = 1;
+        /* From the end: whatever depends on a node lies behind it, so its gradient is complete
+         * when it is reached. */
         for (size_t i = (size_t)loss.index + 1; i-- > 0;)
             if (t->nodes[i].grads && !node_back(t, &t->nodes[i]))
                 break;

@@ -719,6 +719,7 @@ static bool add_reweighted(tinkc_batch *to, const tkc_example *from, float **fre
     const tkc_tensor *targets = find_input(from, "target_tokens");
     const tkc_tensor *old = fresh ? NULL : find_input(from, "weights");
     tkc_tensor weights;
+    /* Cross-entropy takes these two; what else an example has is for the user's function. */
     tkc_example *e = new_example(to, err);
     if (!e || !put_tensor(to, e, "target_tokens", targets, err))
         return false;
