@@ -390,7 +390,8 @@ static const tinkc_delta *give_delta(tinkc_deltas *d)
     d->delta.tokens = (tinkc_i32s){ d->tokens.data, d->tokens.len };
     if (d->logprobs.len == d->tokens.len)
         d->delta.logprobs = (tinkc_f32s){ d->logprobs.data, d->logprobs.len };
-    d->ended = d->delta.last;
+    /* A failure behind these tokens comes with the next call, which must not wait for more bytes. */
+    d->ended = d->delta.last || tkc_failed(&d->err);
     return &d->delta;
 }
 

@@ -115,3 +115,28 @@ TEST(byte_by_byte)
     tinkc_sampler_free(sampler);
     scene_end(s);
 }
+
+/* The tokens before it come first; the error needs no further byte. */
+TEST(an_error_behind_tokens_comes_with_the_next_call)
+{
+    static const char head[] = TOKEN("0", "5", "-0.5") EVENT("not JSON");
+    static const char body[] = TOKEN("0", "5", "-0.5") EVENT("not JSON") ": waiting\n";
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
+    tinkc_sampler *sampler = open_sampler(s, NULL);
+    tinkc_mock_once(scene_mock(s), NULL, STREAM, &(tinkc_mock_answer){ .body = body, .drip_ms = 1 }, scene_err(s));
+    tinkc_deltas *d = tinkc_sample_stream(sampler, ids, 3, &o, scene_err(s));
+    settle(s);
+    for (size_t byte = 0; byte < strlen(head); byte++) {
+        pass(s, 1);
+        settle(s);
+    }
+    take_pieces(s, d);
+    EXPECT(
+        s,
+        "stream_sample; +84 1 tokens to 5, 1 log-probabilities; BAD_RESPONSE 0: JSON: an object is needed at byte 0");
+    tinkc_deltas_free(d);
+    settle(s);
+    tinkc_sampler_free(sampler);
+    scene_end(s);
+}
