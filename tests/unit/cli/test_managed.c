@@ -94,6 +94,8 @@ TEST(what_the_service_says_has_its_names)
           "Property\tValue\nCheckpoint ID\tweights/a\nType\ttraining\nTinker Path\ttinker://r1/weights/a\nSize\t7 B\n"
           "Public\tNo\nCreated\t2025-01-02T03:04:05Z\nExpires\tNever\nTraining Run ID\tr1\nLoRA\tYes (Rank 8)\n"
           "Base Model\tm\n" },
+        { "checkpoint delete tinker://r1/weights/a --json",
+          "{\n  \"deleted_count\": 1,\n  \"failed\": [],\n  \"cancelled\": false,\n  \"not_attempted\": 0\n}\n" },
         { "model info Qwen/Qwen3-8B",
           "Property\tValue\nModel\tQwen/Qwen3-8B\nOffered\tYes\nContext\t40\nKind\tchat\nRenderers\tqwen3, "
           "qwen3_disable_thinking\nHidden Size\t4096\nSuggested LR (LoRA)\t0.00047297908091376354\nSuggested LR "
