@@ -94,7 +94,7 @@ static void note_faults(const char *what, bool passed, const char *why, void *us
         snprintf((char *)user + len, 400 - len, "%s; ", what);
 }
 
-/* One that has a good answer for everything is no environment. */
+/* One that has a good answer for everything does not pass. */
 TEST(a_check_of_an_environment_expects_errors)
 {
     tinkc_error err = { 0 };
