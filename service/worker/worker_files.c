@@ -461,7 +461,7 @@ static bool encrypt_folder(writing *w)
     return !recipients || !recipients[0] || tke_age_folder(w->temp, recipients, &w->err);
 }
 
-/* Training saves each step twice, to go on from and to sample from: the weights are the same file. */
+/* Training saves each step twice, to continue from and to sample from: the weights are the same file. */
 static void share_weights(writing *w)
 {
     const tke_checkpoint *c = w->checkpoint;
