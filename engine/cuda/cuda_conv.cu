@@ -216,9 +216,6 @@ DEVICE void walk_rows(const lane<V> &l, const taps<K, V> &t, float window[K][V],
 
 template <int K, int V> __global__ void __launch_bounds__(THREADS) conv_forward(tcu_conv p, bf16 *c, int64_t ldc)
 {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;"); /* a step of the rule asks for its states meanwhile */
-#endif
     lane<V> l = lane_of<V>(p);
     int first = blockIdx.z * TILE, end = min(first + TILE, l.run.n);
     if (l.column >= l.columns || first >= end)

@@ -460,6 +460,28 @@ static void check_rule(rules_check *check, const delta_case *of, bool large)
     delta_world_free(&w);
 }
 
+static rules_pack equal_pack(int32_t length)
+{
+    rules_pack p = { .runs = rules_room(RULES_SEQS * sizeof *p.runs), .longest = length };
+    for (int i = 0; i < RULES_SEQS; i++, p.rows += length)
+        p.runs[i] = (tcu_run){ .row = p.rows, .n = length, .slot = -1 };
+    return p;
+}
+
+/* More heads in a step than the card has room for at once. */
+static void check_many_heads(rules_check *check)
+{
+    static const delta_case of = { 16, 64, 128, 128, 0.05f };
+    delta_world w = delta_world_new(&of, equal_pack(2 * TCU_DELTA_CHUNK + 3));
+    rules_done(check, tcu_delta_heads(&w.p, check->device->stream), "heads");
+    rules_done(check, tcu_delta_forward(&w.p, check->device->stream), "the rule");
+    uint64_t differ = delta_steps(check, &w, 1);
+    rules_verdict(check, differ == 0, "delta rule, 8 x 64 heads: steps of 1 row, bits that differ",
+                  (double)differ);
+    rules_drop(w.pack.runs);
+    delta_world_free(&w);
+}
+
 /* ---- the gated norm ---- */
 
 static void check_gated(rules_check *check, int32_t heads, int32_t d)
@@ -523,17 +545,10 @@ void check_delta(rules_check *check)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_rule(check, &cases[i], false);
     check_rule(check, &wide, true);
+    check_many_heads(check);
 }
 
 /* ---- time ---- */
-
-static rules_pack equal_pack(int32_t length)
-{
-    rules_pack p = { .runs = rules_room(RULES_SEQS * sizeof *p.runs), .longest = length };
-    for (int i = 0; i < RULES_SEQS; i++, p.rows += length)
-        p.runs[i] = (tcu_run){ .row = p.rows, .n = length, .slot = -1 };
-    return p;
-}
 
 typedef int timed_fn(const tcu_delta_rule *, tcu_stream);
 
