@@ -10,9 +10,15 @@ foreach(name ${STATIC_LIBRARIES})
     list(APPEND STATIC_FOUND ${STATIC_${name}})
 endforeach()
 
-# The table, from the files that look symbols up: a symbol added there needs no line here.
-set(SYMBOL_USERS src/net/curl_lib.c src/client/download/download_unpack.c service/http/mhd.c service/handlers/gunzip.c
-    src/codec/age.c cli/output/lineedit.c cli/doctor/tlsprobe.c)
+# The table, from the files that open a library by its name: one that is added needs no line here.
+set(SYMBOL_USERS)
+file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} src/*.c service/*.c cli/*.c)
+foreach(file ${sources})
+    file(STRINGS ${CMAKE_SOURCE_DIR}/${file} opens REGEX "tkc_dl_load\\(names|tkc_library_open\\(\"")
+    if(opens)
+        list(APPEND SYMBOL_USERS ${file})
+    endif()
+endforeach()
 set(names)
 foreach(file ${SYMBOL_USERS})
     file(READ ${CMAKE_SOURCE_DIR}/${file} text)
