@@ -128,6 +128,18 @@ TEST_WITH(each_schema_accepts_its_texts_and_no_others, set_up, tear_down)
         { "{\"type\":\"integer\",\"minimum\":3,\"maximum\":12}", "11", true },
         { "{\"type\":\"integer\",\"minimum\":3,\"maximum\":12}", "13", false },
         { "{\"type\":\"integer\",\"minimum\":3,\"maximum\":12}", "1", false },
+        { "{\"type\":\"integer\",\"minimum\":-5,\"maximum\":3}", "-2", true },
+        { "{\"type\":\"integer\",\"minimum\":-5,\"maximum\":3}", "2", true },
+        { "{\"type\":\"integer\",\"minimum\":0,\"maximum\":3}", "-2", false },
+        { "{\"type\":\"integer\",\"minimum\":-5,\"maximum\":-1}", "-3", true },
+        { "{\"type\":\"integer\",\"minimum\":-5,\"maximum\":-1}", "3", false },
+        /* a type keeps those of the listed values that are of it; each whole number is a number */
+        { "{\"type\":\"number\",\"enum\":[1,2.5,\"a\"]}", "1", true },
+        { "{\"type\":\"number\",\"enum\":[1,2.5,\"a\"]}", "2.5", true },
+        { "{\"type\":\"number\",\"enum\":[1,2.5,\"a\"]}", "\"a\"", false },
+        { "{\"type\":\"integer\",\"enum\":[1,2.5]}", "2.5", false },
+        { "{\"type\":[\"null\",\"string\"],\"enum\":[1,\"a\",null]}", "null", true },
+        { "{\"type\":[\"null\",\"string\"],\"enum\":[1,\"a\",null]}", "1", false },
         { "{\"properties\":{\"a\":{},\"b\":{}},\"required\":[\"a\"]}", "{\"b\":1}", false },
         { "{\"properties\":{\"a\":{},\"b\":{}},\"required\":[\"b\"]}", "{\"b\":1}", true },
         { "{\"properties\":{\"a\":{},\"b\":{}}}", "{\"b\":1,\"a\":1}", false }, /* the schema's order */

@@ -149,6 +149,19 @@ TEST(experts_that_do_not_fit_are_refused)
     refused(MOE(EXPERTS ",\"quantization_config\":{\"quant_method\":\"fp8\"}"), TINKC_E_UNSUPPORTED, "fp8");
 }
 
+/* With a step of 2, layers 1, 3 and so on (counted from 0) have experts: this folder has them in layer 0. */
+TEST(every_second_layer_has_experts)
+{
+    tinkc_error err = { 0 };
+    char *folder = tiny_model_make(&(tiny_model){ .family = "qwen3_moe",
+                                                  .layers = 2,
+                                                  .extra = "\"decoder_sparse_step\": 2, \"mlp_only_layers\": []" });
+    assert_null(tke_model_open(folder, &err));
+    if (!strstr(err.message, "layers.0.mlp.gate_proj"))
+        fail_msg("%s", err.message);
+    tiny_model_remove(folder);
+}
+
 /* ---- gpt-oss ---- */
 
 TEST(packed_experts_give_the_bits_of_their_bf16_twin)

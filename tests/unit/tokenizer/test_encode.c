@@ -63,6 +63,33 @@ TEST(offsets_lie_side_by_side)
     }
 }
 
+/* Words of ASCII letters have a fast path, which texts with offsets do not take. */
+TEST(words_of_any_length_end_where_the_pattern_ends_them)
+{
+    static const char *const behind[] = { " x", "\xC3\xA9", "'s", "1", ".", "\n", "" };
+    tinkc_tokenizer *tok = open_tokenizer(TINY);
+    for (size_t n = 1; n < 40; n++)
+        for (size_t k = 0; k < 2 * sizeof behind / sizeof *behind; k++) {
+            char text[200];
+            size_t at = 0;
+            tinkc_error err = { 0 };
+            tinkc_tokens fast = { 0 }, slow = { 0 };
+            tinkc_sizes places = { 0 };
+            text[at] = ' ';
+            at += k % 2;
+            for (size_t i = 0; i < n; i++)
+                text[at++] = (char)('a' + (i * 7 + n) % 26);
+            snprintf(text + at, sizeof text - at, "%s and then the words of a text that goes further", behind[k / 2]);
+            assert_true(tinkc_encode_span(tok, text, strlen(text), NULL, &fast, NULL, &err));
+            assert_true(tinkc_encode_span(tok, text, strlen(text), NULL, &slow, &places, &err));
+            assert_same_ids(&fast, slow.data, slow.len);
+            tinkc_tokens_free(&fast);
+            tinkc_tokens_free(&slow);
+            tinkc_sizes_free(&places);
+        }
+    tinkc_tokenizer_free(tok);
+}
+
 TEST(offsets_of_normal_form)
 {
     tinkc_error err = { 0 };

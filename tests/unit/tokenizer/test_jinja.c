@@ -42,6 +42,37 @@ static void assert_refuses(const char *text, size_t len, const char *part)
     tinkc_text_free(&o.text);
 }
 
+/* As Jinja2 3.1 renders them; test_template_data.sh has many more, but takes longer. */
+TEST(what_filters_and_loops_give)
+{
+    static const char *const rows[][2] = {
+        { "{{ \"\\u20ac\\u0394\" }}", "\xE2\x82\xAC\xCE\x94" },
+        { "{{ 'a\\nb'|indent(2) }}", "a\n  b" },
+        { "{{ 'a\\n'|indent(2, true) }}", "  a\n" },
+        { "{{ 'a\\n\\nb'|indent('> ', true, true) }}", "> a\n> \n> b" },
+        { "{{ 'a\\n\\nb'|indent(2, false, false) }}", "a\n\n  b" },
+        { "{{ ''|indent(2, true) }}|", "  |" },
+        { "{{ ['a','A','b','a']|unique|join(',') }}", "a,b" },
+        { "{{ ['a','A','a']|unique(true)|join(',') }}", "a,A" },
+        { "{{ [{'n':1,'m':2},{'n':1,'m':3}]|unique(attribute='n')|map(attribute='m')|join }}", "2" },
+        { "{{ [0,1,'',2]|select|list }}", "[1, 2]" },
+        { "{{ [0,1,2]|reject('equalto', 1)|list }}", "[0, 2]" },
+        { "{{ [1,2,3]|select('odd')|list }}", "[1, 3]" },
+        { "{{ [{'a':1},{'a':0}]|selectattr('a')|list }}", "[{'a': 1}]" },
+        { "{% for x in [1,2,3,4]|select %}{% if loop.index == 2 %}{{ loop.length }}{% endif %}{% endfor %}", "4" },
+        { "{% for x in [1,2,3]|select %}{{ loop.length }}{{ loop.revindex }}{{ loop.last }} {% endfor %}",
+          "33False 32False 31True " },
+        { "{{ 'abc'.count('') }}{{ 'aaa'.count('aa') }}{{ ''.count('') }}", "411" },
+        { "{% for x in [1,1,'1',none,none,true,1.5,1.5] %}{{ loop.changed(x) }} {% endfor %}",
+          "True False True True False True True False " },
+        { "{{ 1 is sameas('1') }}{{ true is sameas(1) }}{{ none is sameas(none) }}{{ 'a' is sameas('a') }}", "FalseFalseTrueTrue" },
+        { "{% with a = 1, b = 2 %}{{ a }}{{ b }}{% endwith %}", "12" },
+        { "{{ '{:>5}|{:<4}|{:.2f}|{:05d}'.format('a', 'b', 1.5, 42) }}", "    a|b   |1.50|00042" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_renders(rows[i][0], "{}", rows[i][1]);
+}
+
 #define REFUSES(text, part) assert_refuses(text, strlen(text), part)
 
 TEST(errors_name_the_line)
