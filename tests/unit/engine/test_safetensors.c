@@ -38,6 +38,7 @@ TEST(good_headers_are_read)
     check("{\"__metadata__\":{\"format\":\"pt\"}}", 0, NULL);
     check("{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}}", 24, NULL);
     check("{\"scalar\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]}}", 8, NULL);
+    check("{\"a\":{\"note\":\"x\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, NULL); /* other fields are skipped */
     check("{\"empty\":{\"dtype\":\"BF16\",\"shape\":[0,7],\"data_offsets\":[0,0]},"
           "\"b\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]}}",
           3, NULL);

@@ -67,6 +67,8 @@ TEST(strings_that_match)
         { "^[^a-c]$", "\"\xed\xa0\x80\"", false }, /* half a surrogate is not a character */
         { "^.$", "\"\xf0\x9f\x98\x80\"", true },
         { "^.$", "\"\\n\"", false },
+        { "^.$", "\"\\r\"", false },
+        { "^.$", "\"\\t\"", true },
         { "^\\s$", "\"\\n\"", true },
         { "^\\S$", "\"x\"", true },
         { "^[\\w.]+@\\w+$", "\"a.b@c\"", true },
