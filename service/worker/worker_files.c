@@ -455,13 +455,13 @@ static int32_t choose_names(const writing *w)
 }
 
 /* External weights are encrypted before their checksums are taken, if the request wants it. */
-static bool encrypt(writing *w)
+static bool encrypt_folder(writing *w)
 {
     const char *const *recipients = w->job->in.save_external.age_encryption_recipients;
     return !recipients || !recipients[0] || tke_age_folder(w->temp, recipients, &w->err);
 }
 
-/* Training saves each step twice, to go on from and to sample from: the weights are the same file. */
+/* Training saves each step twice, to continue from and to sample from: the weights are the same file. */
 static void share_weights(writing *w)
 {
     const tke_checkpoint *c = w->checkpoint;
@@ -500,7 +500,7 @@ static bool write_folder(writing *w)
         ok = path && tkc_write_file(path, w->metadata.data, w->metadata.len, 0600, err);
     }
     if (ok && w->job && w->job->kind == TKE_JOB_EXTERNAL)
-        ok = encrypt(w);
+        ok = encrypt_folder(w);
     if (ok)
         share_weights(w);
     return ok && TKE_FAILPOINT("folder.tensors", err) && tke_sums_write(w->temp, err) &&

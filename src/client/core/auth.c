@@ -386,6 +386,7 @@ static void fetched(tkc_call *call)
     } else if (!auth->ended) {
         tkc_client_log(auth->client, auth->jwt_waits.first ? TINKC_LOG_WARN : TINKC_LOG_DEBUG,
                        "the token could not be renewed: %s", err.message);
+        /* Where there is none yet, the next request asks by itself. */
         if (auth->jwt)
             tkc_loop_arm(auth->client->loop, &auth->refresh, RETRY_MS);
     }
@@ -421,6 +422,7 @@ static void fetch_jwt(tkc_auth *auth, bool window)
 
 static void refresh_fired(tkc_timer *timer)
 {
+    /* Without the window: a renewal that fails has a next time. */
     fetch_jwt(TKC_OWNER(timer, tkc_auth, refresh), false);
 }
 

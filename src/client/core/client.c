@@ -372,6 +372,7 @@ static void run_freed(tkc_task *task)
  * client. False: it takes too long, and that thread drops the handle's reference. */
 static bool catch_up(tinkc_client *client)
 {
+    /* This thread cannot wait for itself. */
     if (tkc_loop_is_current(client->loop))
         return true;
     int64_t deadline = tkc_deadline_ns(END_PATIENCE_MS);

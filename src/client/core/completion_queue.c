@@ -405,6 +405,7 @@ bool tkc_events_receive(tkc_event_receiver *receiver, pthread_mutex_t *lock, tkc
     tinkc_queue *old = receiver->queue;
     *receiver = on ? to : (tkc_event_receiver){ 0 };
     pthread_mutex_unlock(lock);
+    /* Without the lock: it may be the last reference, whose end takes locks of its own. */
     if (old)
         tkc_queue_drop(old);
     return true;

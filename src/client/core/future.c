@@ -81,6 +81,7 @@ void *tkc_future_get(tinkc_future *f, const char *kind, int64_t timeout_ms, tink
     tinkc_error local;
     if (!tkc_enter(&err, &local) || !check_future(f, err))
         return NULL;
+    /* Before the wait: the wrong getter must not find out after hours. */
     if (strcmp(f->class->kind, kind) != 0) {
         tkc_fail(err, TINKC_E_ARGUMENT, "future: of %s, whose result is not a %s",
                  f->class->operation, kind);
@@ -184,6 +185,7 @@ void tinkc_future_progress(const tinkc_future *cf, int64_t *done, int64_t *total
         pthread_mutex_lock(&f->shared.lock);
         is = f->shared.progress_done;
         of = f->shared.progress_total;
+        /* What counts nothing is 0 of 1 until it is complete. */
         if (of == 1 && is == 0 && f->shared.done && f->shared.err.code == TINKC_OK)
             is = 1;
         pthread_mutex_unlock(&f->shared.lock);

@@ -16,6 +16,7 @@
 static void stop_op(tinkc_future *f, const tinkc_error *why)
 {
     assert(tkc_loop_is_current(f->client->loop));
+    /* It may have completed earlier in the same round. */
     if (!tkc_op_is_done(f))
         f->class->stop(f, why);
 }
@@ -204,6 +205,7 @@ void tkc_op_complete(tinkc_future *f, const tinkc_error *err)
     }
     if (err && err->code) {
         f->shared.err = *err;
+        /* Support asks for it, wherever the error comes from. */
         if (!f->shared.err.request_id[0] && f->shared.request_id) {
             size_t len = strnlen(f->shared.request_id, sizeof f->shared.err.request_id - 1);
             memcpy(f->shared.err.request_id, f->shared.request_id, len);
@@ -363,6 +365,7 @@ void tkc_op_exchanged(tinkc_future *f, const tinkc_error *err)
     int64_t now = tkc_now_ms(f->client->clock);
     pthread_mutex_lock(&f->shared.lock);
     if (err->code) {
+        /* Since the first failure of the row. */
         if (!f->shared.trouble)
             f->shared.trouble_since_ms = now;
         f->shared.trouble_attempts += f->shared.trouble_attempts < INT32_MAX;
@@ -447,6 +450,7 @@ bool tinkc_future_on_done(tinkc_future *f, tinkc_queue *queue, tinkc_done_fn *fn
     /* The item on the queue had this reference. */
     if (removed)
         tkc_future_drop(f);
+    /* Without the lock: it may be the last reference, whose end takes locks of its own. */
     if (old)
         tkc_queue_drop(old);
     return true;

@@ -390,6 +390,7 @@ static void beat_fired(tkc_timer *timer)
     tkc_boot *boot = TKC_OWNER(timer, tkc_boot, beat_timer);
     tinkc_client *client = boot->client;
     tinkc_error err = { 0 };
+    /* Set before the first beat and never changed: no lock is needed. */
     tkc_heartbeat_request request = { .session_id = client->shared.session_id };
     assert(!boot->beat && !boot->ended && request.session_id);
     tkc_call_spec spec = tkc_call_to(TKC_EP_HEARTBEAT);
@@ -420,6 +421,7 @@ static void refresh_answered(tkc_call *call)
 {
     tkc_boot *boot = call->owner;
     tinkc_error err = { 0 };
+    /* The settings from before hold. */
     if (call->err.code || !take_dynamic(boot->client, call, &err))
         tkc_client_log(boot->client, TINKC_LOG_DEBUG, "settings could not be refreshed: %s",
                        call->err.code ? call->err.message : err.message);
@@ -504,6 +506,7 @@ void tkc_boot_free(tkc_boot *boot)
 void tkc_boot_stop(tkc_boot *boot)
 {
     tinkc_client *client = boot->client;
+    /* First: what ends below must not begin another step. */
     boot->ended = true;
     tkc_loop_disarm(client->loop, &boot->beat_timer);
     tkc_loop_disarm(client->loop, &boot->refresh_timer);

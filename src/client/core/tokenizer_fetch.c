@@ -204,6 +204,7 @@ static tinkc_tokenizer *find_known(tkc_tokenizers *all, const char *model, const
             found = c->tokenizer;
         }
     }
+    /* Under the lock, or it may be dropped from the cache before. */
     if (found)
         found = tinkc_tokenizer_keep(found);
     pthread_mutex_unlock(&all->shared.lock);

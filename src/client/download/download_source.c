@@ -146,6 +146,7 @@ void tkc_source_end(tkc_source *s)
 static bool count_bytes(tkc_source *s, size_t n, tinkc_error *err)
 {
     s->pos += (int64_t)n;
+    /* Bytes came: the next failure is a first one again. */
     s->failures = 0;
     s->moved_ms = tkc_now_ms(s->client->clock);
     tkc_op_progress(s->f, s->before + s->pos, s->file ? -1 : s->total);

@@ -250,6 +250,7 @@ static const char *known_method(const tinkc_http_options *o, bool has_body, tink
     if (!o->method)
         return has_body ? "POST" : "GET";
     for (size_t i = 0; methods[i]; i++)
+        /* The text of this table, not the caller's: a call keeps the pointer. */
         if (strcmp(methods[i], o->method) == 0)
             return methods[i];
     tkc_fail(err, TINKC_E_ARGUMENT, "method \"%.20s\" is not known", o->method);

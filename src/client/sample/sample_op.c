@@ -319,6 +319,7 @@ static void accepted(sample_op *op, tkc_call *call)
     if (!tkc_message_decode(&tkc_untyped_future_type,
                             tkc_strn((const char *)call->body.data, call->body.len),
                             TINKC_E_BAD_RESPONSE, &op->f.arena, &answer, &err)) {
+        /* Accepted under an id that cannot be read: sampling it again would be paid twice. */
         err.flags |= TINKC_MAY_HAVE_RUN;
         tkc_op_error_body(&op->f, call->body);
         finish_sample(op, &err);

@@ -641,6 +641,7 @@ static void end_turn(pass *s)
     s->source = NULL;
     if (settled)
         settled(s->settled_arg);
+    /* Last: the next operation begins inside. */
     tkc_turn_leave(s->trainer, &s->turn);
 }
 
@@ -871,6 +872,7 @@ static void budget_granted(tkc_claim *claim)
 {
     part *p = TKC_OWNER(claim, part, claim);
     assert(p->state == PART_CLAIMING);
+    /* Now and not at the call: another pass may have found out meanwhile. */
     p->json = accepted_encoding(p->pass) == TKC_ENC_JSON;
     begin_writing(p);
 }

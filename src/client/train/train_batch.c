@@ -100,6 +100,7 @@ static tkc_example *new_example(tinkc_batch *batch, tinkc_error *err)
 {
     if (!need_store(batch, NULL, err))
         return NULL;
+    /* Passes have a table of their own, so this one may move. */
     tkc_example *grown =
         tkc_grow(batch->client->a, batch->examples, &batch->cap, batch->n + 1, sizeof *grown, err);
     if (!grown)
@@ -229,6 +230,7 @@ static bool put_tensor(tinkc_batch *batch, tkc_example *e, const char *name, con
 {
     if (e->n_inputs == e->cap_inputs) {
         size_t cap = e->cap_inputs ? 2 * e->cap_inputs : 4;
+        /* The old table stays in the arena: a pass may be reading it. */
         tkc_named_tensor *grown = tkc_arena_array(&batch->store->arena, cap, sizeof *grown, err);
         if (!grown)
             return false;

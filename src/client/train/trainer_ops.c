@@ -136,6 +136,7 @@ static void accepted(step *s, const tkc_call *call)
         take_result(s, call->body);
         tkc_op_release(&s->f);
     } else {
+        /* Accepted under an id that cannot be read: there is nothing to poll for. */
         err.flags |= TINKC_MAY_HAVE_RUN;
         tkc_op_error_body(&s->f, call->body);
         finish_step(s, &err);

@@ -43,6 +43,7 @@ TEST(each_answer_to_a_poll_has_its_consequence)
           "optim_step; poll; NOT_FOUND 404, may have run, in retrieval \"HTTP 404\"" },
         { { { 503, 0, "Retry-After", "61", "" } }, "optim_step; poll; +60000 poll 1; done" },
         { { { 503, 0, "Retry-After", "-1", "" } }, "optim_step; poll; +100 poll 1; done" },
+        { { { 503, 0, "retry-after-ms", "1", "" } }, "optim_step; poll; +1 poll 1; done" },
         { { { 503, 0, NULL, NULL, "" } }, "optim_step; poll; +100 poll 1; done" },
         { { { 503, TINKC_FAULT_TRUNCATED, "Retry-After", "7", "{\"detail\":\"cut\"}" } },
           "optim_step; poll; +1000 poll 1; done" },

@@ -1,4 +1,4 @@
-/* one_word_model.h - a model folder whose weights say one word for ever, whatever the prompt is: each hidden state is all ones,
+/* one_word_model.h - a model folder whose weights say one word forever, whatever the prompt is: each hidden state is all ones,
  * and of the output rows only the word's is not zero. Its vocabulary is nano's and the word. For rules about when an answer ends. */
 #ifndef TINKC_TESTS_ONE_WORD_MODEL_H
 #define TINKC_TESTS_ONE_WORD_MODEL_H

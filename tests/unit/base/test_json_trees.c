@@ -13,7 +13,7 @@ static void end_arena(void)
     tkc_arena_free(&arena);
 }
 
-static tkc_tree *read(const char *text)
+static tkc_tree *parsed(const char *text)
 {
     return tkc_tree_read(&arena, tkc_str(text), TKC_TREE_ANY);
 }
@@ -39,14 +39,14 @@ TEST(what_is_read_is_written_again_in_order)
                                          "[9223372036854775807,-9223372036854775808]",
                                          "\"\\\"\\\\\\b\\f\\n\\r\\t\\u0001\\u001F /\x7F\xC3\xA9\"" };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        expect(read(texts[i]), texts[i]);
+        expect(parsed(texts[i]), texts[i]);
     end_arena();
 }
 
 TEST(reals_are_written_with_seventeen_digits_whatever_the_locale)
 {
     (void)setlocale(LC_NUMERIC, "de_DE.UTF-8");
-    expect(read("[0.1,1.0,1e22,1e-7,-2.5,1E300,123456789.125]"),
+    expect(parsed("[0.1,1.0,1e22,1e-7,-2.5,1E300,123456789.125]"),
            "[0.10000000000000001,1.0,1e22,9.9999999999999995e-8,-2.5,1.0000000000000001e300,"
            "123456789.125]");
     (void)setlocale(LC_NUMERIC, "C");
@@ -55,11 +55,11 @@ TEST(reals_are_written_with_seventeen_digits_whatever_the_locale)
 
 TEST(layouts)
 {
-    const tkc_tree *v = read("{\"b\":[1,2],\"a\":{},\"c\":\"\xC3\xA9\xF0\x9F\x90\x99\"}");
+    const tkc_tree *v = parsed("{\"b\":[1,2],\"a\":{},\"c\":\"\xC3\xA9\xF0\x9F\x90\x99\"}");
     assert_string_equal(print(v, TKC_TREE_SPACED), "{\"b\": [1, 2], \"a\": {}, \"c\": \"\xC3\xA9\xF0\x9F\x90\x99\"}");
     assert_string_equal(print(v, TKC_TREE_SORTED | TKC_TREE_ASCII),
                         "{\"a\":{},\"b\":[1,2],\"c\":\"\\u00E9\\uD83D\\uDC19\"}");
-    assert_string_equal(print(read("{\"b\":[1,{}],\"a\":[]}"), 2),
+    assert_string_equal(print(parsed("{\"b\":[1,{}],\"a\":[]}"), 2),
                         "{\n  \"b\": [\n    1,\n    {}\n  ],\n  \"a\": []\n}");
     end_arena();
 }
@@ -99,13 +99,13 @@ TEST(what_is_refused_names_its_place)
 
 TEST(the_last_of_two_members_counts_in_the_place_of_the_first)
 {
-    expect(read("{\"a\":1,\"b\":2,\"a\":3}"), "{\"a\":3,\"b\":2}");
+    expect(parsed("{\"a\":1,\"b\":2,\"a\":3}"), "{\"a\":3,\"b\":2}");
     end_arena();
 }
 
 TEST(what_is_not_there_is_looked_up_without_harm)
 {
-    const tkc_tree *v = read("{\"t\":\"x\",\"n\":7,\"r\":1.5,\"y\":true,\"l\":[3]}");
+    const tkc_tree *v = parsed("{\"t\":\"x\",\"n\":7,\"r\":1.5,\"y\":true,\"l\":[3]}");
     assert_string_equal(tkc_tree_get_text(v, "t"), "x");
     assert_null(tkc_tree_get_text(v, "n"));
     assert_int_equal(tkc_tree_get_i64(v, "n"), 7);
@@ -152,23 +152,23 @@ TEST(members_are_set_replaced_and_removed_however_many_there_are)
 
 TEST(lists_grow_and_shrink_anywhere)
 {
-    tkc_tree *v = read("[1,2,3]");
+    tkc_tree *v = parsed("[1,2,3]");
     tkc_tree_insert(v, 0, tkc_tree_null());
     tkc_tree_insert(v, 4, tkc_tree_new_bool(true));
     assert_false(tkc_tree_insert(v, 9, tkc_tree_null()));
     tkc_tree_take_out(v, 2);
-    tkc_tree_put(v, 1, read("\"one\""));
-    tkc_tree_add_all(v, read("[5,6]"));
+    tkc_tree_put(v, 1, parsed("\"one\""));
+    tkc_tree_add_all(v, parsed("[5,6]"));
     expect(v, "[null,\"one\",3,true,5,6]");
     end_arena();
 }
 
 TEST(objects_take_over_all_members_or_those_they_lack)
 {
-    tkc_tree *v = read("{\"a\":1,\"b\":2}");
-    tkc_tree_update_missing(v, read("{\"b\":3,\"c\":4}"));
+    tkc_tree *v = parsed("{\"a\":1,\"b\":2}");
+    tkc_tree_update_missing(v, parsed("{\"b\":3,\"c\":4}"));
     expect(v, "{\"a\":1,\"b\":2,\"c\":4}");
-    tkc_tree_update(v, read("{\"b\":5,\"d\":6}"));
+    tkc_tree_update(v, parsed("{\"b\":5,\"d\":6}"));
     expect(v, "{\"a\":1,\"b\":5,\"c\":4,\"d\":6}");
     end_arena();
 }
@@ -176,7 +176,7 @@ TEST(objects_take_over_all_members_or_those_they_lack)
 TEST(a_copy_shares_its_members_and_a_clone_shares_nothing)
 {
     tkc_arena other = { 0 };
-    tkc_tree *v = read("{\"a\":[1],\"b\":\"x\"}");
+    tkc_tree *v = parsed("{\"a\":[1],\"b\":\"x\"}");
     tkc_tree *copy = tkc_tree_copy(&arena, v), *clone = tkc_tree_clone(&other, v);
     tkc_tree_remove(copy, "b");
     tkc_tree_add_i64(tkc_tree_get(v, "a"), 2);
@@ -189,13 +189,13 @@ TEST(a_copy_shares_its_members_and_a_clone_shares_nothing)
 
 TEST(values_are_equal_whatever_the_order_of_members)
 {
-    assert_true(tkc_tree_equal(read("{\"a\":[1,\"x\",null],\"b\":2.5}"), read("{\"b\":2.5,\"a\":[1,\"x\",null]}")));
+    assert_true(tkc_tree_equal(parsed("{\"a\":[1,\"x\",null],\"b\":2.5}"), parsed("{\"b\":2.5,\"a\":[1,\"x\",null]}")));
     static const char *const pairs[][2] = {
         { "1", "1.0" },      { "[1]", "[1,2]" }, { "true", "false" },          { "\"a\"", "\"b\"" },
         { "null", "false" }, { "[1]", "[2]" },   { "{\"a\":1}", "{\"b\":1}" }, { "{}", "[]" }
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        assert_false(tkc_tree_equal(read(pairs[i][0]), read(pairs[i][1])));
+        assert_false(tkc_tree_equal(parsed(pairs[i][0]), parsed(pairs[i][1])));
     assert_false(tkc_tree_equal(NULL, NULL));
     end_arena();
 }

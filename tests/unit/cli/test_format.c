@@ -105,3 +105,24 @@ TEST(a_device_is_shown_with_its_reason)
             assert_string_equal(line, rows[i].line);
     }
 }
+
+TEST(a_device_and_its_plan_are_one_line)
+{
+#define DEVICE "{\"device\":{\"name\":\"cuda:0\",\"text\":\"a card\",\"reason\":\"asked for\""
+    static const struct {
+        const char *status, *line;
+    } rows[] = {
+        { DEVICE "}}", "cuda:0 (a card): asked for" },
+        { DEVICE ",\"memory_bytes\":8589934592,\"memory_free_bytes\":1610612736}}",
+          "cuda:0 (a card): asked for; 1.5 of 8.0 GiB free" },
+        { DEVICE "},\"plan\":{\"available_bytes\":4294967296,\"shared_bytes\":536870912,\"bounded_by\":\"RAM\"}}",
+          "cuda:0 (a card): asked for; memory: 4.0 GiB (RAM), of these 0.5 for samples and training" },
+        { "{\"device\":{\"name\":\"cpu\"}}", NULL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char line[CLI_DEVICE_TEXT];
+        assert_int_equal(cli_device_line(rows[i].status, line), rows[i].line != NULL);
+        if (rows[i].line)
+            assert_string_equal(line, rows[i].line);
+    }
+}

@@ -1,12 +1,9 @@
 /* test_managed.c - what commands that manage things ask a service and show of its answers. Each is parsed and run here, on
  * the mock's service. */
-#include "cli/main/commands.h"
-#include "support/cli/held_output.h"
+#include "support/cli/run_line.h"
 #include "support/client/api_support.h"
 
 #define API "/api/v1/"
-
-enum { MOST = 12 };
 
 typedef struct told { /* an answer of the service */
     const char *path, *body;
@@ -14,43 +11,17 @@ typedef struct told { /* an answer of the service */
 
 static tinkc_mock *mock;
 
-/* Runs the words of a line; its exit code. What it writes is yours. */
-static int run_line(const char *line, const char *key, const told *answers, char **shown)
+static void expect(const char *line, const char *key, const told *answers, const char *wanted)
 {
     tinkc_error err = { 0 };
-    char words[300], *argv[MOST] = { NULL }, *rest = words;
-    int argc = 0;
-    (void)snprintf(words, sizeof words, "tinkc %s", line);
-    while (argc < MOST && (argv[argc] = strsep(&rest, " ")))
-        argc++;
+    char *shown;
     tinkc_mock_free(mock); /* of the line before; the requests of this one stay */
     mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     for (; answers->path; answers++)
         tinkc_mock_always(mock, NULL, answers->path, &(tinkc_mock_answer){ .body = answers->body }, &err);
-    cli_app app = { .program = "tinkc",
-                    .command_line = argv,
-                    .headers = true,
-                    .quiet = true,
-                    .yes = true,
-                    .time_style = CLI_TIME_EPOCH,
-                    .deadline_ms = INT64_MAX,
-                    .client = mock_client(mock, &(tinkc_client_options){ .api_key = key }, &err) };
+    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = key }, &err);
     assert_ok(&err);
-    hold_output();
-    int code = cli_parse(&app, argc, argv);
-    app.format = cli_value_of(&app, "json") ? CLI_JSON : CLI_TSV;
-    code = code ? code : app.command->run(&app);
-    code = cli_finish_output(&app, code);
-    *shown = release_output();
-    cli_disconnect(&app);
-    cli_parse_free(&app);
-    return code;
-}
-
-static void expect(const char *line, const char *key, const told *answers, const char *wanted)
-{
-    char *shown;
-    int code = run_line(line, key, answers, &shown);
+    int code = run_line(line, client, &shown);
     if (code || strcmp(shown, wanted) != 0)
         fail_msg("tinkc %s: %d\n%s", line, code, shown);
     free(shown);
@@ -94,6 +65,8 @@ TEST(what_the_service_says_has_its_names)
           "Property\tValue\nCheckpoint ID\tweights/a\nType\ttraining\nTinker Path\ttinker://r1/weights/a\nSize\t7 B\n"
           "Public\tNo\nCreated\t2025-01-02T03:04:05Z\nExpires\tNever\nTraining Run ID\tr1\nLoRA\tYes (Rank 8)\n"
           "Base Model\tm\n" },
+        { "checkpoint delete tinker://r1/weights/a --json",
+          "{\n  \"deleted_count\": 1,\n  \"failed\": [],\n  \"cancelled\": false,\n  \"not_attempted\": 0\n}\n" },
         { "model info Qwen/Qwen3-8B",
           "Property\tValue\nModel\tQwen/Qwen3-8B\nOffered\tYes\nContext\t40\nKind\tchat\nRenderers\tqwen3, "
           "qwen3_disable_thinking\nHidden Size\t4096\nSuggested LR (LoRA)\t0.00047297908091376354\nSuggested LR "

@@ -329,7 +329,7 @@ static char *long_graph(size_t n)
 /* A loss with n metrics; a call with n keyword arguments. */
 static char *many_members(size_t n, bool metrics)
 {
-    static char text[1 << 14], members[1 << 13];
+    static char text[1 << 15], members[1 << 13];
     size_t used = 0;
     for (size_t i = 0; i < n; i++)
         used += (size_t)snprintf(members + used, sizeof members - used,

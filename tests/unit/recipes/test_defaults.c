@@ -86,6 +86,29 @@ static void note_first(const char *what, bool passed, const char *why, void *use
         snprintf(first, 400, "%s: %s %s", what, passed ? "yes" : "no", why ? why : "");
 }
 
+static void note_faults(const char *what, bool passed, const char *why, void *user)
+{
+    size_t len = strlen(user);
+    (void)why;
+    if (!passed)
+        snprintf((char *)user + len, 400 - len, "%s; ", what);
+}
+
+/* One that has a good answer for everything does not pass. */
+TEST(a_check_of_an_environment_expects_errors)
+{
+    tinkc_error err = { 0 };
+    char faults[400] = "";
+    assert_false(
+        tinkc_env_check("while read -r l; do i=${l#*'\"id\":'}; printf '{\"id\":%s,' ${i%%[,\\}]*}; case $l in "
+                        "*reset*) echo '\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}';; "
+                        "*) echo '\"reward\":1,\"done\":true}';; esac; done",
+                        NULL, 0, note_faults, faults, &err));
+    assert_string_equal(faults, "a step of an episode that is over is answered with an error; "
+                                "an unknown type is answered with an error; "
+                                "close ends an episode without an answer; ");
+}
+
 /* Ten seconds for each line: one that needs a tenth of a second for its first is in time. */
 TEST(a_check_of_an_environment_waits_for_slow_ones)
 {

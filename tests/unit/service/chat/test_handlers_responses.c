@@ -101,9 +101,10 @@ TEST(calls_are_items)
         char body[700];
         snprintf(body, sizeof body,
                  "{\"model\":\"tools\",\"max_output_tokens\":90,\"input\":\"What is 7 + 5?\"," TOOLS
-                 ",\"tool_choice\":%s}",
-                 choices[i]);
+                 ",\"tool_choice\":%s%s}",
+                 choices[i], i ? ",\"parallel_tool_calls\":false" : "");
         tkc_tree *v = post(RESPONSES, body);
+        assert_int_equal(tkc_tree_get_true(v, "parallel_tool_calls"), i == 0);
         assert_string_equal(member(output(v, 0), "type"), "function_call");
         assert_string_equal(member(output(v, 0), "name"), "add");
         assert_memory_equal(member(output(v, 0), "call_id"), "call_", 5);

@@ -199,7 +199,7 @@ static ino_t weights_file(const char *checkpoint)
     return st.st_ino;
 }
 
-/* Training saves each step to go on from and to sample from: the same weights take their room once, whichever comes first, and
+/* Training saves each step to continue from and to sample from: the same weights take their room once, whichever comes first, and
  * others are never mistaken for them. */
 TEST_WITH(equal_weights_of_one_name_are_one_file, setup, teardown)
 {
