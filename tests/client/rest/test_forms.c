@@ -55,6 +55,18 @@ TEST_WITH(forms_word_for_word, begin_plain, end_fixture)
             TINKC_E_ARGUMENT, "body, body_file and form: more than one is given");
 }
 
+#define FINISH API "external_weights_upload_finish"
+
+TEST_WITH(an_upload_is_finished_by_its_id, begin_plain, end_fixture)
+{
+    fixture *x = *state;
+    always(x, FINISH, "{\"tinker_path\":\"tinker://r/weights/a\"}");
+    refused(x, tinkc_upload_finish(x->client, NULL, &x->err), TINKC_E_ARGUMENT, "upload_id: none given");
+    refused(x, tinkc_upload_finish(x->client, "", &x->err), TINKC_E_ARGUMENT, "upload_id: none given");
+    complete(x, tinkc_upload_finish(x->client, "u", &x->err));
+    assert_true(body_has(nth_request(x->mock, FINISH, 0), "\"upload_id\":\"u\""));
+}
+
 #define RUN(id)                                                                                                        \
     "{\"training_run_id\":\"" id "\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"                     \
     "\"last_request_time\":\"2026-01-01T00:00:00Z\"}"

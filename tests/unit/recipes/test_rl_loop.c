@@ -88,6 +88,21 @@ TEST(a_group_holds_a_tasks_rollouts)
     tinkc_reward_free(r);
 }
 
+TEST(a_system_prompt_stands_before_the_task)
+{
+    tinkc_error err = { 0 };
+    tinkc_text read = { 0 };
+    tinkc_group *g =
+        roll(&(tinkc_rollout_options){ .tokenizer = tokenizer, .max_tokens = 1, .system = "Be brief." }, &sum, 1);
+    const tinkc_rollout *one = tinkc_group_at(g, 0);
+    tinkc_decode(tokenizer, one->tokens.data, one->tokens.len, &read, &err);
+    assert_ok(err);
+    static const char begin[] = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is";
+    assert_int_equal(strncmp(read.data, begin, strlen(begin)), 0);
+    tinkc_text_free(&read);
+    tinkc_group_free(g);
+}
+
 /* The training forward pass gives each sampled token the very log-probability it was sampled with.
  */
 static void expect_exact(const tinkc_group *g, bool split)
