@@ -20,8 +20,9 @@
  * Every number is computed by the instructions of the layered path in the same order, so the bits are the same: products are
  * the chain of cuda_chain.cuh (wgmma gives its bits), rows those of cuda_rows.cuh, attention that of cuda_attention.cu.
  *
- * An adapter, which all rows share: the rows of A are multiplied in the chain of the matrix beside them, by blocks that have few rows
- * of that, and what comes of them (low) is exchanged like everything else. Each block then adds scale B low to its own sums.
+ * An adapter, which all rows share: the rows of A are multiplied in the chain of the matrix beside them, by blocks that have few rows of
+ * that, and what comes of them (low) is exchanged like everything else. The warps that do not multiply wait for it and
+ * make B low for the block's rows; those that multiply add scale times that to their sums.
  *
  * Must not: change how a number is computed; run with rows of different adapters. Needs compute capability 9.0a.
  */
@@ -31,6 +32,7 @@
 #define BLOCK_TREE   8
 #define BLOCK_ENTER() ((void)0) /* norm_before meets between two sums */
 #include "cuda/cuda_attention.cuh"
+#include "cuda/cuda_bars.cuh"
 #include "cuda/cuda_rows.cuh"
 
 #include <cuda.h>
@@ -45,6 +47,8 @@ enum { PIECE_K = 256, TILE = 8 * 128, PIECE = PIECE_K / 64 * TILE }; /* bytes */
 enum { MOST_SIDE = 8, DEEP = 4, SLICES = 32, FEWEST_PIECES = 3 * MOST_SIDE - 1 };
 enum { VALUE_BLOCKS = 24, VALUE_ROWS = VALUE_BLOCKS * KEYS }; /* key blocks, rows of 8 values, in shared memory at a time */
 enum { WEIGHTS_BYTES = BLOCK * (KEYS / 8) * 4 }; /* of the key blocks that are weighed at a time: a quad has a head of one */
+enum { SMALL_WAY = 6, LARGE_WAY = 16 };          /* pieces of weights on the way */
+enum { HIGH_PIECES = 64 };                       /* most pieces of a block to which an adapter adds */
 enum { IDS = 512 };                              /* cache blocks of a row that are looked up in shared memory */
 enum { MOST_GROUP = 8, WIDTH_PIECES = 4 };
 enum matrix { QKV = 0, OUT, GATE_UP, DOWN, MATRICES, VOCAB = MATRICES };
@@ -247,17 +251,6 @@ DEVICE uint32_t next_slice(ring &r, int size)
     return r.at + place * PIECE;
 }
 
-/* Waits for the end of a phase (its parity). */
-DEVICE void wait_for(uint32_t bar, uint32_t phase)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "{\n.reg .pred done;\nagain: mbarrier.try_wait.parity.shared::cta.b64 done,[%0],%1;\n@!done bra again;\n}" ::"r"(bar),
-        "r"(phase)
-        : "memory");
-#endif
-}
-
 /* Has it ended? */
 DEVICE bool has_ended(uint32_t bar, uint32_t phase)
 {
@@ -269,30 +262,6 @@ DEVICE bool has_ended(uint32_t bar, uint32_t phase)
                  : "memory");
 #endif
     return done;
-}
-
-DEVICE void arrive(uint32_t bar)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.shared::cta.b64 _,[%0];" ::"r"(bar) : "memory");
-#endif
-}
-
-DEVICE void expect(uint32_t bar, int bytes)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(bar), "r"(bytes) : "memory");
-#endif
-}
-
-/* Weights are read once a step: they leave the second cache first. */
-DEVICE uint64_t read_once(void)
-{
-    uint64_t policy = 0;
-#if __CUDA_ARCH__ >= 900
-    asm("createpolicy.fractional.L2::evict_first.b64 %0,1.0;" : "=l"(policy));
-#endif
-    return policy;
 }
 
 DEVICE void copy_weights(uint32_t to, const void *map, int x, int y, int z, uint32_t bar, uint64_t policy)
@@ -313,13 +282,6 @@ DEVICE void copy_box(uint32_t to, const void *map, int x, int y, int z, uint32_t
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0],[%1,{%2,%3,%4}],[%5];" ::"r"(to),
         "l"(map), "r"(x), "r"(y), "r"(z), "r"(bar)
         : "memory");
-#endif
-}
-
-DEVICE void make_barrier(uint32_t bar, int arrivals)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(bar), "r"(arrivals) : "memory");
 #endif
 }
 
@@ -405,19 +367,35 @@ DEVICE int next_group(const tcu_decode &p)
 
 enum { LOW_GROUP = -2 }; /* the block's rows of the head's A */
 
-DEVICE void fill_head(const tcu_decode &p, const void *map, const void *low_map, const own_matrix &own, filler &f, int *groups)
+/* Of an adapter: the map of a group's A; rows of B of all the group's matrices, below each other, NULL = none. */
+DEVICE const void *map_of_a(const tcu_decode_adapter &a, int group)
 {
+    return (const unsigned char *)a.maps + (int64_t)group * TCU_MAP_BYTES;
+}
+
+DEVICE const bf16 *rows_of_b(const tcu_decode_adapter &a, int matrix, int group)
+{
+    return a.has[matrix] ? a.operands + a.groups[group].b[0] : NULL;
+}
+
+DEVICE void fill_head(const tcu_decode &p, const layer_of &l, const tcu_decode_adapter &a, const own_matrix &own, filler &f, int *groups)
+{
+    const void *map = l.map[0];
+    const bf16 *b = p.adapter ? rows_of_b(a, VOCAB, l.group[0]) : NULL;
     int lane = threadIdx.x % 32, all = head_groups(p), along = own.along, next = next_group(p);
     if (own.low >= 0) {
         make_room(f, 0);
         groups[f.r.n % SLICES] = LOW_GROUP;
-        fill_slices(low_map, own.low, along, 1, 1, p.pieces, f);
+        fill_slices(map_of_a(a, l.group[0]), own.low, along, 1, 1, p.pieces, f);
     }
 #pragma unroll 1
     while (next < all) {
         int group = next;
         make_room(f, 0); /* a place for the group's number */
         groups[f.r.n % SLICES] = group;
+        int row = group * HEAD_SIDE * 8 + lane;
+        if (b && lane < HEAD_SIDE * 8 && row < p.vocab) /* they wait in the second cache */
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(b + (int64_t)row * a.padded));
         next = next_group(p); /* asked for early */
         fill_slices(map, (group * HEAD_SIDE + lane % HEAD_SIDE) * 8, along, 1, HEAD_SIDE, p.pieces, f);
     }
@@ -428,24 +406,7 @@ DEVICE void fill_head(const tcu_decode &p, const void *map, const void *low_map,
         arrive(bar_of(f.r, f.r.n, FULL));
 }
 
-typedef struct adapted { /* an adapter's part of one group, in shared memory */
-    const void *map;     /* of A */
-    const bf16 *b;       /* rows of all its matrices, below each other; NULL = none */
-} adapted;
-
-DEVICE void find_adapted(const tcu_decode &p, const layer_of *layers, adapted *to)
-{
-    const tcu_decode_adapter &a = *p.adapter;
-    for (int i = threadIdx.x; i <= p.n_layers * MATRICES; i += ALL_THREADS) {
-        int group = layers[i / MATRICES].group[i % MATRICES];
-        bool has = a.has[i == p.n_layers * MATRICES ? (int)VOCAB : i % MATRICES];
-        to[i].map = (const unsigned char *)a.maps + (int64_t)group * TCU_MAP_BYTES;
-        to[i].b = has ? a.operands + a.groups[group].b[0] : NULL;
-    }
-}
-
-/* low: of each matrix of each layer, and of the head; not read without an adapter. */
-DEVICE void fill_ring(const tcu_decode &p, const layer_of *layers, const own_matrix *own, const adapted *low, const ring &r, int *groups)
+DEVICE void fill_ring(const tcu_decode &p, const layer_of *layers, const own_matrix *own, const tcu_decode_adapter &a, const ring &r, int *groups)
 {
     filler f = { r, r.pieces };
     f.policy = read_once();
@@ -458,11 +419,11 @@ DEVICE void fill_ring(const tcu_decode &p, const layer_of *layers, const own_mat
         for (int first = 0; first < n; first += MOST_SIDE) {
             int side = min((int)MOST_SIDE, n - first), place = first + lane % side, piece = base_piece(own[matrix], place);
             bool of_low = piece >= own[matrix].base; /* both places of A, if it has two */
-            fill_slices(of_low ? low[i].map : map, of_low ? own[matrix].low : row_of(p, matrix, piece), own[matrix].along,
+            fill_slices(of_low ? map_of_a(a, layers[i / MATRICES].group[matrix]) : map, of_low ? own[matrix].low : row_of(p, matrix, piece), own[matrix].along,
                         own[matrix].cut.depth, side, p.on_the_way, f);
         }
     }
-    fill_head(p, layers[p.n_layers].map[0], p.adapter ? low[p.n_layers * MATRICES].map : NULL, own[VOCAB], f, groups);
+    fill_head(p, layers[p.n_layers], a, own[VOCAB], f, groups);
 }
 
 /* ---- activations in shared memory: [k / 8][ROWS][8], so that a matrix instruction reads rows as they lie ---- */
@@ -697,35 +658,118 @@ DEVICE int module_of(const tcu_decode &p, int matrix, int row)
     return matrix == QKV ? (row >= q) + (row >= q + k) : 0;
 }
 
-/* Gives the block's rows of A x, if this warp has them at one of its two places. */
-template <int ROWS>
-DEVICE void give_low(const tcu_decode &p, int matrix, const own_matrix &own, int place, uint32_t tag, const float acc[4])
+/* Gives the block's rows of A x. */
+template <int ROWS> DEVICE void give_low(const tcu_decode &p, int matrix, const own_matrix &own, uint32_t tag, float sum, float next)
 {
-    given to = { p.low[matrix], own.low_width, tag };
-    for (int i = 0; i < 2; i++)
-        if (is_low(own, place + i)) {
-            bf16 v[2] = { narrow(i ? acc[2] : acc[0]), narrow(i ? acc[3] : acc[1]) };
-            give<ROWS>(to, p.rows, own.low + threadIdx.x % 32 / 4, v);
-        }
+    bf16 v[2] = { narrow(sum), narrow(next) };
+    give<ROWS>({ p.low[matrix], own.low_width, tag }, p.rows, own.low + threadIdx.x % 32 / 4, v);
 }
 
-/* The adapter's part of a warp's two pieces, the first of which is number `mine` of the matrix's. */
-DEVICE void add_adapter(const tcu_decode &p, const tcu_decode_adapter &a, int matrix, const bf16 *b, const own_matrix &own, int mine,
-                        uint32_t tag, float acc[4])
+/* Where B low of a lane's row of piece i and of row `row` of x is, in shared memory. */
+template <int ROWS> DEVICE float *high_at(float *high, int i, int row)
 {
-    high_of h;
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        load_high(h, i, a, b, row_of(p, matrix, mine + i), mine + i < own.base);
+    return high + (i * 8 + threadIdx.x % 32 / 4) * ROWS + row;
+}
+
+enum { CHAIN_DONE = 6, HIGH_DONE = 7 }; /* barriers */
+
+
+DEVICE void await_barrier(int barrier)
+{
+    asm volatile("bar.sync %0,256;" ::"r"(barrier) : "memory");
+}
+
+DEVICE void reach_barrier(int barrier)
+{
+    asm volatile("bar.arrive %0,256;" ::"r"(barrier) : "memory");
+}
+
+/* Asks for a warp's rows of B, so that they wait in the second cache. */
+DEVICE void expect_high(const tcu_decode &p, const tcu_decode_adapter &a, int matrix, const bf16 *b, int base)
+{
+#pragma unroll 1
+    for (int i = threadIdx.x % HALF / 32 * 2; i < base; i += MOST_SIDE)
+        for (int e = 0; e < 2; e++)
+            if (i + e < base && threadIdx.x % 4 == 0)
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(high_row(a, b, row_of(p, matrix, i + e))));
+}
+
+/* B low of a warp's two pieces from number `mine` on, as soon as low is there. Each try makes the sums, too: then the instructions are in
+ * the cache when it is. */
+template <int ROWS>
+DEVICE void make_pair(const tcu_decode &p, const tcu_decode_adapter &a, int matrix, const own_matrix &own, int mine, const high_of &h,
+                      uint32_t tag, float *high)
+{
+    int lane = threadIdx.x % 32, row = lane / 4, to = lane % 4 * 2;
+    const uint64_t *from[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        bool there = mine + i < own.base; /* the same for the warp */
-        uint2 low[RANK_STEPS];
-        if (!there)
-            continue;
-        await_low(low, p, a, matrix, own.low_width, module_of(p, matrix, row_of(p, matrix, mine + i)), tag, true);
-        add_high(acc + 2 * i, h, i, low, a);
+        int module = mine + i < own.base ? module_of(p, matrix, row_of(p, matrix, mine + i)) : 0;
+        from[i] = p.low[matrix] + ((row < p.rows ? row : 0) * own.low_width + module * a.padded) / 2 + lane % 4 * 2;
     }
+    bool there;
+#pragma unroll 1
+    do {
+        words w[2][RANK_STEPS];
+        float sums[2][4] = {};
+        there = true;
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int s = 0; s < RANK_STEPS; s++)
+                w[i][s] = row < p.rows && s * 16 < a.padded ? read_words(from[i] + s * 8) : words{};
+#pragma unroll
+        for (int s = 0; s < RANK_STEPS; s++)
+            if (s * 16 < a.padded)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    uint32_t b[4] = { h.b[i][s].x, 0, h.b[i][s].y, 0 };
+                    mma(sums[i], b, (uint32_t)w[i][s].a, (uint32_t)w[i][s].b);
+                    there = there && (row >= p.rows || are_of(w[i][s], tag));
+                }
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int e = 0; e < (ROWS > 1 ? 2 : 1); e++)
+                if (to + e < ROWS && mine + i < own.base)
+                    *high_at<ROWS>(high, mine + i, to + e) = sums[i][e];
+        there = __all_sync(0xffffffffu, there);
+    } while (!there);
+}
+
+/* What the adapter adds to the block's rows of a matrix, by the warps that do not multiply. */
+template <int ROWS>
+DEVICE void make_high(const tcu_decode &p, const tcu_decode_adapter &a, int matrix, const bf16 *b, const own_matrix &own, uint32_t tag,
+                      float *high)
+{
+    bool first = true;
+#pragma unroll 1
+    for (int mine = threadIdx.x % HALF / 32 * 2; mine < own.base; mine += MOST_SIDE) {
+        high_of h;
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            load_high(h, i, a, b, row_of(p, matrix, mine + i), mine + i < own.base);
+        if (first) /* low is not there before; less traffic beside the chain */
+            await_barrier(CHAIN_DONE);
+        first = false;
+        make_pair<ROWS>(p, a, matrix, own, mine, h, tag, high);
+    }
+    if (first)
+        await_barrier(CHAIN_DONE);
+    reach_barrier(HIGH_DONE);
+}
+
+/* Adds the adapter's part to a warp's two pieces, the first of which is number `mine` of the matrix's. */
+template <int ROWS>
+DEVICE void add_adapter(const tcu_decode &p, const tcu_decode_adapter &a, const own_matrix &own, int mine, float *high, float acc[4])
+{
+    int to = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int e = 0; e < (ROWS > 1 ? 2 : 1); e++)
+            if (mine + i < own.base && to + e < p.rows)
+                acc[2 * i + e] = __fmaf_rn(a.scale, *high_at<ROWS>(high, mine + i, to + e), acc[2 * i + e]);
 }
 
 /* ---- what becomes of sums ---- */
@@ -863,40 +907,57 @@ typedef struct product { /* what can be known before x is there: it is found mea
     given to;
     const float *bias;
     bool there;     /* its first slices */
-    const bf16 *b;  /* an adapter's, or NULL */
+    bool adds;      /* an adapter */
 } product;
 
 DEVICE product find_product(const ring &r, const tcu_decode &p, const float *bias, int matrix, const own_matrix &own, uint32_t tag)
 {
-    return { own, { p.words[matrix], own.given, tag }, bias, are_there(r, own.cut.at_once), NULL };
+    return { own, { p.words[matrix], own.given, tag }, bias, are_there(r, own.cut.at_once), false };
 }
 
-/* Asks for a warp's rows of B of the pieces from `first` on, so that they wait in the second cache. */
-DEVICE void expect_high(const tcu_decode &p, const tcu_decode_adapter &a, int matrix, const product &q, int first)
+template <int ROWS>
+DEVICE void finish_adapted(const tcu_decode &p, const tcu_decode_adapter &a, int matrix, const product &q, int mine, float *high, float acc[4])
 {
-    int mine = base_piece(q.own, first + threadIdx.x % HALF / 32 * 2);
-    for (int i = 0; i < 2; i++)
-        if (mine + i < q.own.base && threadIdx.x % 4 == 0)
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(high_row(a, q.b, row_of(p, matrix, mine + i))));
+    add_adapter<ROWS>(p, a, q.own, mine, high, acc);
+    finish<ROWS>(p, q.bias, matrix, q.to, mine, q.own.base, acc);
 }
 
-/* Each way of slicing has its own sums, or the compiler has every matrix instruction wait for the one before. */
+/* Each way of slicing has its own sums, or the compiler has every matrix instruction wait for the one before. With an adapter the first
+ * sums wait while the next pieces are multiplied, if there are any: so does the exchange of low. */
 template <int ROWS, bool LORA, int DEPTH, int N>
-DEVICE void products(ring &r, const tcu_decode &p, const tcu_decode_adapter *a, int matrix, const product &q, uint32_t x)
+DEVICE void products(ring &r, const tcu_decode &p, const tcu_decode_adapter *a, int matrix, const product &q, uint32_t x, float *high)
 {
-    bool there = q.there;
+    bool there = q.there, adds = LORA && q.adds && q.own.base;
+    float kept[4];
 #pragma unroll 1
     for (int first = 0; first < q.own.pieces; first += MOST_SIDE) {
         int place = first + threadIdx.x / 32 * 2, mine = LORA ? base_piece(q.own, place) : place;
         float acc[4] = {};
-        if (LORA && q.b && first + MOST_SIDE < q.own.pieces)
-            expect_high(p, *a, matrix, q, first + MOST_SIDE);
         chain<ROWS, DEPTH, N>(r, there, q.own.along, min((int)MOST_SIDE, q.own.pieces - first), x, acc);
-        if (LORA && q.b) {
-            give_low<ROWS>(p, matrix, q.own, place, q.to.tag, acc);
-            add_adapter(p, *a, matrix, q.b, q.own, mine, q.to.tag, acc);
+        if (LORA && q.adds) {
+            if (is_low(q.own, place))
+                give_low<ROWS>(p, matrix, q.own, q.to.tag, acc[0], acc[1]);
+            if (is_low(q.own, place + 1))
+                give_low<ROWS>(p, matrix, q.own, q.to.tag, acc[2], acc[3]);
         }
-        finish<ROWS>(p, q.bias, matrix, q.to, mine, LORA ? q.own.base : q.own.pieces, acc);
+        if (adds && first == 0) {
+            reach_barrier(CHAIN_DONE);
+            if (MOST_SIDE < q.own.pieces) {
+                there = are_there(r, N);
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    kept[e] = acc[e];
+                continue;
+            }
+        }
+        if (adds && first <= MOST_SIDE)
+            await_barrier(HIGH_DONE);
+        if (adds && first == MOST_SIDE)
+            finish_adapted<ROWS>(p, *a, matrix, q, base_piece(q.own, threadIdx.x / 32 * 2), high, kept);
+        if (adds)
+            finish_adapted<ROWS>(p, *a, matrix, q, mine, high, acc);
+        else
+            finish<ROWS>(p, q.bias, matrix, q.to, mine, LORA ? q.own.base : q.own.pieces, acc);
         there = are_there(r, N);
     }
 }
@@ -917,11 +978,11 @@ DEVICE void multiply_head(ring &r, const tcu_decode &p, const tcu_decode_adapter
             break;
         float acc[4] = {};
         bool of_low = LORA && group == LOW_GROUP, adds = LORA && b && !of_low && mine < HEAD_SIDE;
-        if (adds && threadIdx.x % 4 == 0) /* they wait in the second cache */
+        high_of h;
+        if (adds)
             for (int i = 0; i < 2; i++) {
                 int row = (group * HEAD_SIDE + mine + i) * 8;
-                if (row + (int)threadIdx.x % 32 / 4 < p.vocab)
-                    asm volatile("prefetch.global.L2 [%0];" ::"l"(high_row(*a, b, row)));
+                load_high(h, i, *a, b, row, row + (int)threadIdx.x % 32 / 4 < p.vocab);
             }
         chain<ROWS, 1, 1>(r, true, own.along, of_low ? 1 : (int)HEAD_SIDE, x, acc);
         if (of_low) {
@@ -932,11 +993,6 @@ DEVICE void multiply_head(ring &r, const tcu_decode &p, const tcu_decode_adapter
             continue;
         }
         if (adds) {
-            high_of h;
-            for (int i = 0; i < 2; i++) {
-                int row = (group * HEAD_SIDE + mine + i) * 8;
-                load_high(h, i, *a, b, row, row + (int)threadIdx.x % 32 / 4 < p.vocab);
-            }
             if (!has_low)
                 await_low(low, p, *a, VOCAB, own.low_width, 0, tag, true);
             has_low = true;
@@ -1550,7 +1606,7 @@ template <int D> struct block_state { /* in shared memory */
     uint32_t x_at;
     const int *groups;
     const tcu_decode_adapter *adapter;
-    const adapted *low;
+    float *high; /* B low of the block's rows, where weights of attention are at other times */
 };
 
 /* The x of a product. */
@@ -1583,6 +1639,16 @@ template <int D> DEVICE void release_cache(const tcu_decode &p, int matrix, bool
         release_keys(b.key_bars);
 }
 
+/* Rows of B of matrix i of all layers' (not the head), which are asked for. */
+template <int D> DEVICE const bf16 *expect_matrix(const tcu_decode &p, int i, const block_state<D> &b)
+{
+    int layer = i / MATRICES, matrix = i % MATRICES;
+    const bf16 *rows = layer < p.n_layers ? rows_of_b(*b.adapter, matrix, b.layers[layer].group[matrix]) : NULL;
+    if (rows)
+        expect_high(p, *b.adapter, matrix, rows, b.matrices[matrix].base);
+    return rows;
+}
+
 /* What a block's warps do, but those that ask the copy engine. All matrices share the code: it is fetched once a layer, and
  * instructions that do not fit into the cache cost more than branches. */
 template <int D, int ROWS, bool LORA> DEVICE void run_layers(const tcu_decode &p, bool multiplies, ring r, const block_state<D> &b)
@@ -1590,6 +1656,7 @@ template <int D, int ROWS, bool LORA> DEVICE void run_layers(const tcu_decode &p
     uint32_t tag = *p.tag;
     uint32_t chunks = 0, taken = 0;
     bool gathers = false, scores = false;
+    const bf16 *rows_b = LORA && !multiplies ? expect_matrix(p, 0, b) : NULL;
 #pragma unroll 1
     for (int i = 0; i <= p.n_layers * MATRICES; i++) { /* after the last layer, the head */
         int layer = i / MATRICES, matrix = layer == p.n_layers ? (int)VOCAB : i % MATRICES;
@@ -1604,21 +1671,25 @@ template <int D, int ROWS, bool LORA> DEVICE void run_layers(const tcu_decode &p
         if (i > 0 && matrix != OUT && (matrix != DOWN || b.matrices[DOWN].pieces))
             after_product<4>(multiplies);
         product q = find_product(r, p, l.bias[i % MATRICES], matrix, b.matrices[matrix], tag);
-        q.b = LORA ? b.low[i].b : NULL;
-        if (LORA && multiplies && q.b && matrix != VOCAB)
-            expect_high(p, *b.adapter, matrix, q, 0);
+        q.adds = LORA && b.adapter->has[matrix];
         take_x<D, ROWS>(p, l, i, matrix, tag, b);
         if (matrix == VOCAB)
             break;
         release_cache<D>(p, matrix, gathers, scores, b);
         if (multiplies && q.own.cut.depth == DEEP)
-            products<ROWS, LORA, DEEP, 1>(r, p, b.adapter, matrix, q, b.x_at);
+            products<ROWS, LORA, DEEP, 1>(r, p, b.adapter, matrix, q, b.x_at, b.high);
         else if (multiplies && q.own.cut.at_once == 2)
-            products<ROWS, LORA, 1, 2>(r, p, b.adapter, matrix, q, b.x_at);
+            products<ROWS, LORA, 1, 2>(r, p, b.adapter, matrix, q, b.x_at, b.high);
         else if (multiplies)
-            products<ROWS, LORA, 1, 1>(r, p, b.adapter, matrix, q, b.x_at);
-        else if (ahead)
-            look_ahead<D>(p, layer, b);
+            products<ROWS, LORA, 1, 1>(r, p, b.adapter, matrix, q, b.x_at, b.high);
+        else {
+            if (q.adds && q.own.base)
+                make_high<ROWS>(p, *b.adapter, matrix, rows_b, q.own, tag, b.high);
+            if (LORA)
+                rows_b = expect_matrix(p, i + 1, b);
+            if (ahead)
+                look_ahead<D>(p, layer, b);
+        }
         if (matrix == QKV)
             score_items<D>(p, l, b.all, b.own[layer % 2], tag, multiplies, b.keys, b.key_bars, taken, b.t);
         tag += matrix == DOWN;
@@ -1627,7 +1698,7 @@ template <int D, int ROWS, bool LORA> DEVICE void run_layers(const tcu_decode &p
     asm volatile("griddepcontrol.launch_dependents;");
 #endif
     if (multiplies)
-        multiply_head<ROWS, LORA>(r, p, b.adapter, LORA ? b.low[p.n_layers * MATRICES].b : NULL, b.matrices[VOCAB], tag, b.x_at, b.groups,
+        multiply_head<ROWS, LORA>(r, p, b.adapter, LORA ? rows_of_b(*b.adapter, VOCAB, b.layers[p.n_layers].group[0]) : NULL, b.matrices[VOCAB], tag, b.x_at, b.groups,
                                   &b.t.top[0][0]);
 }
 
@@ -1667,8 +1738,7 @@ __global__ void __launch_bounds__(ALL_THREADS, 1) decode_layers(const __grid_con
     heads_area<D> &t = *(heads_area<D> *)((unsigned char *)v + sizeof(values_area));
     float4 *h = (float4 *)((unsigned char *)(&t + 1) + WEIGHTS_BYTES);
     layer_of *layers = (layer_of *)(h + p.rows * p.hidden / 4);
-    adapted *low = (adapted *)((unsigned char *)layers + ((p.n_layers + 1) * sizeof *layers + 15) / 16 * 16);
-    uint2 *x = (uint2 *)(low + (LORA ? p.n_layers * MATRICES + 1 : 0));
+    uint2 *x = (uint2 *)((unsigned char *)layers + ((p.n_layers + 1) * sizeof *layers + 15) / 16 * 16);
     for (int i = threadIdx.x; i < (int)((p.n_layers + 1) * sizeof *layers / 4); i += ALL_THREADS)
         ((uint32_t *)layers)[i] = ((const uint32_t *)p.layers)[i];
     for (int r = 0; r < p.rows; r++)
@@ -1676,8 +1746,6 @@ __global__ void __launch_bounds__(ALL_THREADS, 1) decode_layers(const __grid_con
             h[r * p.hidden / 4 + i] = unpack4(((const uint2 *)(p.embed + (int64_t)max(p.ids[r], 0) * p.hidden))[i]);
     if (threadIdx.x <= MATRICES)
         matrices[threadIdx.x] = find_matrix(p, threadIdx.x);
-    if (LORA)
-        find_adapted(p, p.layers, low);
     if (LORA && threadIdx.x == 0)
         adapter = *p.adapter;
     uint32_t v_bars = (uint32_t)__cvta_generic_to_shared(value_bars), k_bars = (uint32_t)__cvta_generic_to_shared(key_bars);
@@ -1703,12 +1771,12 @@ __global__ void __launch_bounds__(ALL_THREADS, 1) decode_layers(const __grid_con
     asm volatile("" : "+r"(x_at));
     int role = __shfl_sync(0xffffffffu, (int)threadIdx.x / HALF, 0);
     block_state<D> b = { layers, all, own, t, matrices, h, v, v_bars, keys + role * HALF_KEYS, k_bars + role * 16, x, x_at, groups,
-                         &adapter, low };
+                         &adapter, (float *)(&t + 1) };
     if (role == 2) {
         give_registers();
         int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 - TEAM, 0), half = warp - 2;
         if (warp == 0)
-            fill_ring(p, layers, matrices, low, r, groups);
+            fill_ring(p, layers, matrices, adapter, r, groups);
         else if (warp == 1)
             fill_values(p, layers, all, (uint32_t)__cvta_generic_to_shared(v), v_bars);
         else
@@ -1744,6 +1812,13 @@ int tcu_decode_map(void *map, const tcu_bf16 *w, int64_t rows, int64_t k)
     return make_map(map, w, dims, strides, box, CU_TENSOR_MAP_SWIZZLE_128B);
 }
 
+int tcu_rows_map(void *map, const tcu_bf16 *x, int64_t rows, int64_t k, int32_t box_rows)
+{
+    cuuint64_t dims[3] = { 64, (cuuint64_t)rows, (cuuint64_t)k / 64 }, strides[2] = { (cuuint64_t)k * sizeof(bf16), 128 };
+    cuuint32_t box[3] = { 64, (cuuint32_t)box_rows, 1 };
+    return make_map(map, x, dims, strides, box, CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
 /* The cache: a copy brings 64 columns of a head's keys in one block, or 8 of its values. */
 int tcu_decode_cache_map(void *map, bool keys, const tcu_bf16 *data, int64_t d, int64_t stride, int64_t blocks)
 {
@@ -1753,6 +1828,7 @@ int tcu_decode_cache_map(void *map, bool keys, const tcu_bf16 *data, int64_t d, 
     return make_map(map, data, dims, strides, box, keys ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
+static_assert(HIGH_PIECES * 8 * TCU_DECODE_ROWS * sizeof(float) <= WEIGHTS_BYTES, "what an adapter adds lies where weights of attention do");
 static_assert(2 * KEYS * 64 * sizeof(bf16) + sizeof(values_area) >= (MOST_SIDE - 1) * PIECE, "an instruction reads past the ring's last slice");
 
 /* Of a block, without the ring's pieces. */
@@ -1763,7 +1839,6 @@ static size_t shared_bytes(const tcu_decode *p)
     widest = q > widest ? q : widest;
     return 2 * KEYS * (size_t)p->d * sizeof(bf16) + SLICES * 16 + sizeof(values_area) + (p->d == 64 ? sizeof(heads_area<64>) : sizeof(heads_area<128>)) + WEIGHTS_BYTES +
            rows * (size_t)p->hidden * sizeof(float) + (((size_t)p->n_layers + 1) * sizeof(layer_of) + 15) / 16 * 16 +
-           (p->adapter ? ((size_t)p->n_layers * MATRICES + 1) * sizeof(adapted) : 0) +
            (rows > 1 ? TCU_DECODE_ROWS : 1) * (widest + 2 * PIECE_K) * sizeof(bf16) + 128; /* an instruction reads 8 rows of x */
 }
 
@@ -1772,7 +1847,7 @@ static int32_t on_the_way(const tcu_decode *p, int32_t processors)
 {
     int64_t rows = (p->n_heads + 2 * p->n_kv_heads) * p->d + 2 * p->inner, width = p->n_heads * p->d + p->inner;
     int64_t pieces = (rows * p->hidden + width * p->hidden) * (int64_t)sizeof(bf16) / PIECE / processors; /* of a layer, of a block */
-    return pieces < 128 ? 6 : 16;
+    return pieces < 128 ? SMALL_WAY : LARGE_WAY;
 }
 
 bool tcu_decode_here(void)
@@ -1799,7 +1874,10 @@ bool tcu_decode_plan(tcu_decode *p, int32_t processors, size_t shared)
     p->turns = processors / p->n_kv_heads;
     p->left_turns = processors % p->n_kv_heads * 2 / p->n_kv_heads;
     p->on_the_way = on_the_way(p, processors);
-    return p->pieces >= FEWEST_PIECES;
+    int64_t units = (p->inner + 8 * processors - 1) / (8 * processors) * 2, other = p->hidden / 8 / processors + 1,
+            qkv = ((p->n_heads + 2 * p->n_kv_heads) * p->d / 8 + processors - 1) / processors;
+    units = units > other ? units : other;
+    return p->pieces >= FEWEST_PIECES && (!p->adapter || (units > qkv ? units : qkv) <= HIGH_PIECES);
 }
 
 int tcu_decode_layers(const tcu_decode *p, int32_t processors, tcu_stream stream)

@@ -483,6 +483,10 @@ void check_few(void)
     static const shape broad = {
         "broad", 512, 12288, 2, 8, 2, 128, 2000, 512, true, true, false, .window = 0
     };
+    /* so many bytes a layer that A is multiplied before the matrix, not beside it */
+    static const shape heavy = {
+        "heavy", 2048, 6144, 2, 16, 8, 128, 2000, 512, true, true, false, .window = 0
+    };
     const uint32_t layers = TKE_TRAIN_ATTN | TKE_TRAIN_MLP;
     few_case(&qwen3, 1200, 0, 0);
     few_case(&small, 200, 0, 0);
@@ -492,6 +496,8 @@ void check_few(void)
     few_case(&small, 200, 64, TKE_TRAIN_MLP);
     few_case(&qwen2, 300, 20, TKE_TRAIN_ATTN | TKE_TRAIN_UNEMBED);
     few_case(&broad, 100, 32, layers | TKE_TRAIN_UNEMBED);
+    few_case(&heavy, 100, 32, layers | TKE_TRAIN_UNEMBED);
+    few_case(&heavy, 100, 64, TKE_TRAIN_MLP);
 }
 
 /* Odd sizes: an expert's width is not a multiple of 8, experts are not one of 16. */
