@@ -16,26 +16,34 @@ void tcu_dense_keep(tcu_walk *w, const tcu_dense *x, const tcu_size *s, tcu_slot
     TCU_SLOT(w, t, first + LOW_OUT, tcu_bf16, s->n * s->most);
 }
 
+/* m from a, and what is kept between them. */
+static bool make_m(const tcu_turn *u, const tcu_dense *x, void *const *t, const tcu_bf16 *a,
+                   tcu_bf16 *m, tinkc_error *err)
+{
+    tcu_device *d = u->rows->model->device;
+    const tcu_expert_act squared = { .width = x->inner, .squared = true };
+    tcu_lora p;
+    bool done;
+    if (!tcu_group_once(u, &x->in, a, t[LOW_IN], t[GU], &done, err))
+        return false;
+    if (!done && !x->squared && tcu_turn_fused(u))
+        return tcu_group_halves(u, &x->in, a, t[LOW_IN], &p, err) &&
+               tcu_ok(d, tcu_high_swiglu(&p, t[LOW_IN], u->wide, x->in.bias, m, d->stream), "SwiGLU",
+                      err);
+    return (done || tcu_group_forward(u, &x->in, a, t[LOW_IN], t[GU], err)) &&
+           (x->squared ? tcu_ok(d, tcu_act(&squared, t[GU], m, u->rows->n, d->stream),
+                                "squared ReLU", err)
+                       : tcu_ok(d, tcu_swiglu(t[GU], m, u->rows->n, x->inner, d->stream), "SwiGLU",
+                                err));
+}
+
 bool tcu_dense_forward(const tcu_turn *u, const tcu_dense *x, int first, tcu_bf16 *m,
                        const tcu_bf16 *a, tcu_bf16 *y, tinkc_error *err)
 {
-    tcu_device *d = u->rows->model->device;
     void *const *t = u->keep->at + first;
-    const tcu_expert_act squared = { .width = x->inner, .squared = true };
-    tcu_lora p;
-    bool ok = x->squared ? tcu_group_forward(u, &x->in, a, t[LOW_IN], t[GU], err) &&
-                               tcu_ok(d, tcu_act(&squared, t[GU], m, u->rows->n, d->stream),
-                                      "squared ReLU", err)
-              : tcu_turn_fused(u)
-                  ? tcu_group_halves(u, &x->in, a, t[LOW_IN], &p, err) &&
-                        tcu_ok(d,
-                               tcu_high_swiglu(&p, t[LOW_IN], u->wide, x->in.bias, m, d->stream),
-                               "SwiGLU", err)
-                  : tcu_group_forward(u, &x->in, a, t[LOW_IN], t[GU], err) &&
-                        tcu_ok(d, tcu_swiglu(t[GU], m, u->rows->n, x->inner, d->stream), "SwiGLU",
-                               err);
-    return ok && (y ? tcu_group_forward(u, &x->out, m, t[LOW_OUT], y, err)
-                    : tcu_group_low(u, &x->out, m, t[LOW_OUT], err));
+    return make_m(u, x, t, a, m, err) &&
+           (y ? tcu_group_forward(u, &x->out, m, t[LOW_OUT], y, err)
+              : tcu_group_low(u, &x->out, m, t[LOW_OUT], err));
 }
 
 bool tcu_dense_backward(const tcu_turn *u, const tcu_dense *x, int first, tcu_bf16 *m, tcu_bf16 *dm,

@@ -6,7 +6,7 @@
 #include "cuda/cuda_heads.cuh"
 #include "cuda/cuda_strip.cuh"
 
-enum { COLS = 32 }; /* columns of a warp at a time */
+enum { COLS = 32, SWIGLU_STRIPS = 16 }; /* columns of a warp at a time; strips of rows of a block */
 
 DEVICE uint2 rounded(float4 x, const float (&acc)[1][2][4], int i, const strip &at, const float *bias)
 {
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(128) high_heads(tcu_heads p, tcu_lora l, const
         return;
     uint32_t a[KS][1][4];
     strip_low<KS, 1>(l, at, low, module, a);
-    const bf16 *b = at.s->operands + (at.k ? at.g->b[module] : 0) + t * 2;
+    const bf16 *b = strip_b(at, module);
     const float *from = base + (int64_t)(at.row + g) * p.ld + head * p.d + t * 4;
     for (int c = warp * 16; c < p.d; c += 64) {
         float4 x[2];
@@ -51,47 +51,64 @@ __global__ void __launch_bounds__(128) high_heads(tcu_heads p, tcu_lora l, const
     part_finish(x, p, there ? at.row + r : at.row, head, there, q, NULL, cache);
 }
 
-/* grid: columns, tiles, parts of 16 rows of a tile. */
+/* B of a warp's columns is kept from one strip of rows to the next of the same adapter. grid: columns, `per` strips of 16 rows each. */
 template <int KS>
-__global__ void __launch_bounds__(128) high_swiglu(tcu_lora l, const bf16 *low, const float *base, const float *bias, bf16 *m)
+__global__ void __launch_bounds__(128, KS == 2 ? 4 : 3) high_swiglu(tcu_lora l, const bf16 *low, const float *base, const float *bias, bf16 *m, int per)
 {
+    enum { PIECES = COLS / 16 };
     int n = l.out[0], warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    int n0 = (blockIdx.x * 4 + warp) * COLS;
-    strip at;
-    if (n0 >= n || !find_strip(l, blockIdx.y, blockIdx.z * 16, &at))
+    int n0 = (blockIdx.x * 4 + warp) * COLS, strips = l.tile_rows / 16, end = min((int)(blockIdx.y + 1) * per, l.n_tiles * strips);
+    const tcu_segment *known = NULL;
+    uint2 rows[2][PIECES][KS][2]; /* of gate and up */
+    __shared__ strip found[SWIGLU_STRIPS];
+    for (int i = blockIdx.y * per + threadIdx.x; i < end; i += blockDim.x)
+        if (!find_strip(l, i / strips, i % strips * 16, &found[i - blockIdx.y * per]))
+            found[i - blockIdx.y * per].n = 0;
+    __syncthreads();
+    if (n0 >= n)
         return;
-    int64_t first = (int64_t)(at.row + g) * 2 * n + n0 + t * 4;
-    float4 x[COLS / 16][2][2]; /* gate and up */
+#pragma unroll 1
+    for (int i0 = blockIdx.y * per; i0 < end; i0++) {
+        strip at = found[i0 - blockIdx.y * per];
+        if (!at.n)
+            continue;
+        int64_t first = (int64_t)(at.row + g) * 2 * n + n0 + t * 4;
+        float4 x[PIECES][2][2];
 #pragma unroll
-    for (int c = 0; c < COLS / 16; c++)
+        for (int c = 0; c < PIECES; c++)
 #pragma unroll
-        for (int i = 0; i < 2; i++)
+            for (int i = 0; i < 2; i++)
 #pragma unroll
-            for (int up = 0; up < 2; up++)
-                if (i * 8 + g < at.n && n0 + c * 16 + t * 4 < n)
-                    x[c][i][up] = __ldcs((const float4 *)(base + first + (int64_t)i * 16 * n + up * n + c * 16));
-    uint32_t a[2][KS][1][4];
-    const bf16 *b[2];
-#pragma unroll
-    for (int up = 0; up < 2; up++) {
-        strip_low<KS, 1>(l, at, low, up, a[up]);
-        b[up] = at.s->operands + (at.k ? at.g->b[up] : 0) + t * 2;
-    }
-#pragma unroll
-    for (int c = 0; c < COLS / 16; c++) {
-        float acc[2][1][2][4] = {};
+                for (int up = 0; up < 2; up++)
+                    if (i * 8 + g < at.n && n0 + c * 16 + t * 4 < n)
+                        x[c][i][up] = __ldcs((const float4 *)(base + first + (int64_t)i * 16 * n + up * n + c * 16));
+        uint32_t a[2][KS][1][4];
 #pragma unroll
         for (int up = 0; up < 2; up++)
-            strip_high<KS, 1>(acc[up], a[up], b[up], at.k, n0 + c * 16, n);
-        int column = n0 + c * 16 + t * 4;
+            strip_low<KS, 1>(l, at, low, up, a[up]);
+        if (at.s != known)
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            if (i * 8 + g >= at.n || column >= n)
-                continue;
-            uint2 gate = rounded(x[c][i][0], acc[0], i, at, bias ? bias + column : NULL);
-            uint2 up = rounded(x[c][i][1], acc[1], i, at, bias ? bias + n + column : NULL);
-            *(uint2 *)(m + (int64_t)(at.row + i * 8 + g) * n + column) =
-                make_uint2(swiglu_pair(gate.x, up.x), swiglu_pair(gate.y, up.y));
+            for (int up = 0; up < 2; up++)
+#pragma unroll
+                for (int c = 0; c < PIECES; c++)
+                    strip_rows<KS>(rows[up][c], strip_b(at, up), at.k, n0 + c * 16, n);
+        known = at.s;
+#pragma unroll
+        for (int c = 0; c < PIECES; c++) {
+            float acc[2][1][2][4] = {};
+            int column = n0 + c * 16 + t * 4;
+#pragma unroll
+            for (int up = 0; up < 2; up++)
+                strip_multiply<KS, 1>(acc[up], a[up], rows[up][c], at.k);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                if (i * 8 + g >= at.n || column >= n)
+                    continue;
+                uint2 gate = rounded(x[c][i][0], acc[0], i, at, bias ? bias + column : NULL);
+                uint2 up = rounded(x[c][i][1], acc[1], i, at, bias ? bias + n + column : NULL);
+                *(uint2 *)(m + (int64_t)(at.row + i * 8 + g) * n + column) =
+                    make_uint2(swiglu_pair(gate.x, up.x), swiglu_pair(gate.y, up.y));
+            }
         }
     }
 }
@@ -107,6 +124,10 @@ int tcu_high_heads(const tcu_heads *p, const tcu_lora *l, const tcu_bf16 *low, c
 
 int tcu_high_swiglu(const tcu_lora *l, const tcu_bf16 *low, const float *base, const float *bias, tcu_bf16 *m, tcu_stream stream)
 {
-    dim3 grid((l->out[0] + 4 * COLS - 1) / (4 * COLS), l->n_tiles, l->tile_rows / 16);
-    return launch(l->most <= 32 ? high_swiglu<2> : high_swiglu<4>, grid, 128, 0, stream, *l, low, base, bias, m);
+    enum { BLOCKS = 512 }; /* that the card has at once */
+    int columns = (l->out[0] + 4 * COLS - 1) / (4 * COLS), strips = l->n_tiles * (l->tile_rows / 16);
+    int per = (strips * columns + BLOCKS - 1) / BLOCKS;
+    per = per < SWIGLU_STRIPS ? per : SWIGLU_STRIPS;
+    return launch(l->most <= 32 ? high_swiglu<2> : high_swiglu<4>, dim3(columns, (strips + per - 1) / per), 128, 0, stream, *l, low, base,
+                  bias, m, per);
 }

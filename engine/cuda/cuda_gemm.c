@@ -12,8 +12,8 @@
 #include "base/mem.h"
 #include "cuda/cuda_state.h"
 
-enum { WORKSPACE = 32 << 20, TRIES = 16, CHECK_ROWS = 128, TIMED = 5 };
-enum how { OWN = 0, SMALL, LIBRARY };
+enum { WORKSPACE = 32 << 20, TRIES = 16, CHECK_ROWS = 128, TIMED = 5, TURN_BYTES = 256 };
+enum how { OWN = 0, SMALL, FEW, LIBRARY };
 
 /* These gave the bits of the definition in all of 45.6 billion elements compared (docs/gpu.md). */
 static const int exact_ids[] = { 66, 41, 42, 21, 23, 24 };
@@ -69,6 +69,7 @@ struct tcu_plan {
     int32_t m, n, k, parts;
     int64_t ldx, ldy;
     int how;
+    float few_ms, best_ms; /* of TIMED runs: by warpgroups (1e30: not possible), as chosen */
     cublasLtMatmulAlgo_t algo;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, c;
@@ -92,7 +93,10 @@ bool tcu_gemm_open(tcu_device *d, tinkc_error *err)
     if (lt->cublasLtCreate((cublasLtHandle_t *)&g->handle) != CUBLAS_STATUS_SUCCESS)
         return tkc_fail(err, TINKC_E_SERVER, "cuda: cuBLASLt did not start");
     g->workspace = tcu_take(d, WORKSPACE, TCU_FOR_OTHER, err);
-    return g->workspace && tcu_ok(d, cudaMallocHost((void **)&g->differing, sizeof *g->differing),
+    g->turn = tcu_take(d, TURN_BYTES, TCU_FOR_OTHER, err);
+    g->few_here = tcu_few_here();
+    return g->workspace && g->turn && tcu_ok(d, cudaMemset(g->turn, 0, TURN_BYTES), "clearing", err) &&
+           tcu_ok(d, cudaMallocHost((void **)&g->differing, sizeof *g->differing),
                                   "pinning memory", err);
 }
 
@@ -117,6 +121,7 @@ void tcu_gemm_close(tcu_device *d)
     if (g->handle)
         g->lt->cublasLtDestroy(g->handle);
     tcu_give(d, g->workspace, WORKSPACE, TCU_FOR_OTHER);
+    tcu_give(d, g->turn, TURN_BYTES, TCU_FOR_OTHER);
     tcu_give(d, g->unpacked, g->n_unpacked * sizeof *g->unpacked, TCU_FOR_WORK);
     cudaFreeHost(g->differing);
     tkc_release(NULL, (void *)(uintptr_t)g->lt, sizeof *g->lt);
@@ -197,6 +202,22 @@ static bool call(tcu_device *d, const tcu_plan *p, const tcu_product *q, bool ad
                                   p->c, q->y, p->c, &p->algo, g->workspace, WORKSPACE, d->stream);
 }
 
+static bool run_small(tcu_device *d, const tcu_product *q)
+{
+    return !tcu_small(q->wide, q->x, q->w, q->y, q->ldy, q->m, q->n, q->k, NULL, NULL, d->stream);
+}
+
+static bool run_few(tcu_device *d, const tcu_product *q)
+{
+    return !tcu_few(q->wide, q->x, q->w, q->y, q->ldy, q->m, q->n, q->k, NULL, NULL, NULL, NULL,
+                    d->stream);
+}
+
+static bool run_plan(tcu_device *d, const tcu_plan *p, const tcu_product *q, bool add)
+{
+    return p->how == SMALL ? run_small(d, q) : p->how == FEW ? run_few(d, q) : call(d, p, q, add);
+}
+
 /* Counts in *differing what our kernel makes different from `got`, in rows of q from `first` on; `before`: what they held. */
 static bool compare(tcu_device *d, const tcu_plan *p, const tcu_product *q, int32_t first,
                     int32_t rows, void *before, tinkc_error *err)
@@ -230,22 +251,12 @@ static bool check(tcu_device *d, const tcu_plan *p, const tcu_product *q, tinkc_
                        cudaMemcpyAsync(before + bytes, (const char *)q->y + (size_t)last * width,
                                        bytes, cudaMemcpyDeviceToDevice, d->stream),
                        "checking", err) &&
-                call(d, p, q, q->add) && compare(d, p, q, 0, rows, before, err) &&
+                run_plan(d, p, q, q->add) && compare(d, p, q, 0, rows, before, err) &&
                 compare(d, p, q, last, rows, before + bytes, err) && tcu_wait(d, err) &&
                 *g->differing == 0;
     tcu_give(d, before, 2 * bytes, TCU_FOR_OTHER);
     g->checked++;
     return same;
-}
-
-static bool run_small(tcu_device *d, const tcu_product *q)
-{
-    return !tcu_small(q->wide, q->x, q->w, q->y, q->ldy, q->m, q->n, q->k, NULL, NULL, d->stream);
-}
-
-static bool run_plan(tcu_device *d, const tcu_plan *p, const tcu_product *q)
-{
-    return p->how == SMALL ? run_small(d, q) : call(d, p, q, q->add);
 }
 
 /* Milliseconds of a few runs; 1e30 if it fails. */
@@ -254,10 +265,10 @@ static float time_of(tcu_device *d, const tcu_plan *p, const tcu_product *q)
     cudaEvent_t begin = NULL, end = NULL;
     float ms = 1e30f;
     bool ok = !cudaEventCreate(&begin) && !cudaEventCreate(&end) &&
-              (p->how == SMALL ? run_small(d, q) : call(d, p, q, false)); /* so y is finite */
+              run_plan(d, p, q, false); /* so y is finite */
     cudaEventRecord(begin, d->stream);
     for (int i = 0; i < TIMED && ok; i++)
-        ok = run_plan(d, p, q);
+        ok = run_plan(d, p, q, q->add);
     cudaEventRecord(end, d->stream);
     if (ok && !cudaEventSynchronize(end))
         cudaEventElapsedTime(&ms, begin, end);
@@ -266,6 +277,16 @@ static float time_of(tcu_device *d, const tcu_plan *p, const tcu_product *q)
     if (end)
         cudaEventDestroy(end);
     return ok ? ms : 1e30f;
+}
+
+/* Our own kernel by warpgroups: its time, if it can multiply and passes the check. */
+static float time_of_few(tcu_device *d, tcu_plan *p, const tcu_product *q, tinkc_error *err)
+{
+    p->how = FEW;
+    if (!d->gemm.few_here || q->m <= TCU_SMALL_ROWS / 4 || q->k % 64 || q->n % 8)
+        return 1e30f;
+    float ms = time_of(d, p, q);
+    return ms < 1e30f && check(d, p, q, err) ? ms : 1e30f;
 }
 
 /* The fastest algorithm of the table that passes the check; our own kernels if none does. All give the same bits. */
@@ -278,16 +299,21 @@ static void choose(tcu_device *d, tcu_plan *p, const tcu_product *q, tinkc_error
     int got = whole && describe(d->gemm.lt, p) ? ask(&d->gemm, p, results) : 0;
     bool few = q->m <= TCU_SMALL_ROWS && !q->transposed && q->ldx == q->k && q->k % 8 == 0 &&
                !q->parts && !q->add;
-    p->how = LIBRARY;
+    p->how = LIBRARY; /* what is timed */
     for (int i = 0; i < got; i++) {
         p->algo = results[i].algo;
         times[i] = in_table(d->gemm.lt, &p->algo) ? time_of(d, p, q) : 1e30f;
     }
+    p->few_ms = few ? time_of_few(d, p, q, err) : 1e30f;
     if (few) {
         p->how = SMALL;
         best = time_of(d, p, q);
     }
     int how = best < 1e30f ? SMALL : OWN;
+    if (p->few_ms < best) {
+        best = p->few_ms;
+        how = FEW;
+    }
     for (;;) {
         int fastest = -1;
         for (int i = 0; i < got; i++)
@@ -296,13 +322,16 @@ static void choose(tcu_device *d, tcu_plan *p, const tcu_product *q, tinkc_error
         if (fastest < 0 || tkc_failed(err))
             break;
         p->algo = results[fastest].algo;
+        p->how = LIBRARY;
         if (check(d, p, q, err)) {
             how = LIBRARY;
+            best = times[fastest];
             break;
         }
         times[fastest] = 1e30f;
     }
     p->how = how;
+    p->best_ms = best;
     d->gemm.fallbacks += how == OWN;
 }
 
@@ -419,6 +448,13 @@ bool tcu_prefers_small(tcu_device *d, const tcu_product *q, tinkc_error *err)
     return p && p->how == SMALL;
 }
 
+bool tcu_prefers_few(tcu_device *d, const tcu_product *q, double spared_us, tinkc_error *err)
+{
+    tcu_plan *p = q->m <= TCU_SMALL_ROWS && !q->coded ? find(d, q, err) : NULL;
+    return p && p->few_ms < 1e30f &&
+           p->few_ms <= p->best_ms + (float)(spared_us * TIMED * 1e-3);
+}
+
 /* Part by part with our own kernel. */
 static bool multiply_own(tcu_device *d, const tcu_product *q, tinkc_error *err)
 {
@@ -451,7 +487,7 @@ bool tcu_multiply(tcu_device *d, const tcu_product *q, tinkc_error *err)
         return false;
     if (p->how == OWN)
         return multiply_own(d, q, err);
-    if (!run_plan(d, p, q))
+    if (!run_plan(d, p, q, q->add))
         return tkc_fail(err, TINKC_E_SERVER, "cuda: a product of %d x %d x %d failed", q->m, q->n,
                         q->k);
     tcu_mark(d, "product");

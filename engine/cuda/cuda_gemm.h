@@ -19,6 +19,8 @@ typedef struct tcu_gemm {
     void *handle;
     size_t version;
     void *workspace;
+    uint32_t *turn; /* of tcu_few */
+    bool few_here;
     uint64_t *differing; /* pinned, read by the host */
     tcu_plan *plans;
     size_t n_plans, cap_plans;
@@ -53,5 +55,7 @@ bool tcu_unpack_room(struct tcu_device *, size_t n, tinkc_error *err);
 bool tcu_plan_product(struct tcu_device *, const tcu_product *, tinkc_error *err);
 /* True if our own kernel for few rows is the fastest for this product. */
 bool tcu_prefers_small(struct tcu_device *, const tcu_product *, tinkc_error *err);
+/* True if the one by warpgroups is the fastest, or so little slower than what it also does takes in launches of its own. */
+bool tcu_prefers_few(struct tcu_device *, const tcu_product *, double spared_us, tinkc_error *err);
 
 #endif

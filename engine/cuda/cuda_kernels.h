@@ -147,6 +147,14 @@ enum { TCU_SMALL_ROWS = 64 };
  * adapter list low = A x is made by blocks of the same launch; n = 0: only that, for any number of rows in tiles. */
 int tcu_small(bool wide, const tcu_bf16 *x, const tcu_bf16 *w, void *y, int64_t ldy, int32_t m,
               int32_t n, int32_t k, const tcu_lora *, tcu_bf16 *low, tcu_stream);
+/* The same by warpgroups, for 17 to TCU_SMALL_ROWS rows: k a multiple of 64, n of 8, ranks of up to TCU_STRIP_RANK. With adapters y
+ * contains their part, and in bf16 the bias. turn: two counts, 0 between launches. */
+bool tcu_few_here(void); /* compute capability 9.0a */
+int tcu_few(bool wide, const tcu_bf16 *x, const tcu_bf16 *w, void *y, int64_t ldy, int32_t m,
+            int32_t n, int32_t k, const float *bias, const tcu_lora *, tcu_bf16 *low,
+            uint32_t *turn, tcu_stream);
+/* low = A x alone, for tiles of 16 rows. */
+int tcu_few_low(const tcu_lora *, const tcu_bf16 *x, tcu_bf16 *low, tcu_stream);
 /* Adds to *count the elements in which two outputs differ. */
 int tcu_differ(bool wide, const void *a, const void *b, int64_t count, uint64_t *differing,
                tcu_stream);
@@ -303,6 +311,8 @@ bool tcu_decode_here(void);
 /* False: such a step runs layer by layer. shared: bytes that a block may have. */
 enum { TCU_MAP_BYTES = 128 };
 int tcu_decode_map(void *map, const tcu_bf16 *w, int64_t rows, int64_t k);
+/* Rows of k numbers, a multiple of 64, in tiles of 64 columns and box_rows rows. */
+int tcu_rows_map(void *map, const tcu_bf16 *x, int64_t rows, int64_t k, int32_t box_rows);
 int tcu_decode_cache_map(void *map, bool keys, const tcu_bf16 *data, int64_t d, int64_t stride,
                          int64_t blocks);
 bool tcu_decode_plan(tcu_decode *, int32_t processors, size_t shared);

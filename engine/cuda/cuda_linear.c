@@ -51,8 +51,27 @@ tcu_lora tcu_rows_lora(const tcu_rows *r, const tcu_linear *g)
     return p;
 }
 
+/* low of tiles of 16 rows, in a launch of its own. */
+static int few_low(const tcu_device *d, const tcu_lora *p, const tcu_bf16 *x, tcu_bf16 *low,
+                   tcu_stream stream)
+{
+    return d->gemm.few_here ? tcu_few_low(p, x, low, stream)
+                            : tcu_small(false, x, NULL, NULL, 0, 0, 0, p->in, p, low, stream);
+}
+
+enum { SHORT = 3072 }; /* numbers along a chain */
+
+static bool low_beside(tcu_device *d, const tcu_lora *p, const tcu_bf16 *x, tcu_bf16 *low,
+                       tinkc_error *err)
+{
+    return tcu_ok(d,
+                  p->tile_rows == 16 ? few_low(d, p, x, low, d->beside[0])
+                                     : tcu_lora_low(p, x, low, d->beside[0]),
+                  "multiplying with an adapter", err);
+}
+
 /* Base product and low: one launch for both if rows are few, else side by side. The product comes first: it leaves processors free
- * more often than low does, which is one long chain. */
+ * more often than low does, which is one long chain; but a short one of few rows is through before the product has begun. */
 static bool multiply_both(const tcu_turn *u, const tcu_product *q, const tcu_lora *p, tcu_bf16 *low,
                           tinkc_error *err)
 {
@@ -64,29 +83,33 @@ static bool multiply_both(const tcu_turn *u, const tcu_product *q, const tcu_lor
             "multiplying few rows", err);
     if (!adapters)
         return tcu_multiply(d, q, err);
-    return tcu_fork(d, 1, err) && tcu_multiply(d, q, err) &&
-           tcu_ok(d,
-                  few ? tcu_small(false, q->x, NULL, NULL, 0, 0, 0, p->in, p, low, d->beside[0])
-                      : tcu_lora_low(p, q->x, low, d->beside[0]),
-                  "multiplying with an adapter", err) &&
-           tcu_join(d, 1, err);
+    bool first = few && p->in <= SHORT;
+    return tcu_plan_product(d, q, err) && tcu_fork(d, 1, err) &&
+           (!first || low_beside(d, p, q->x, low, err)) && tcu_multiply(d, q, err) &&
+           (first || low_beside(d, p, q->x, low, err)) && tcu_join(d, 1, err);
+}
+
+static tcu_product product_of(const tcu_turn *u, const tcu_linear *g, const tcu_bf16 *x, bool wide,
+                              void *y)
+{
+    return (tcu_product){ .wide = wide,
+                          .x = x,
+                          .w = g->w,
+                          .coded = tcu_coded_of(g),
+                          .n_coded = g->n_coded,
+                          .y = y,
+                          .ldx = g->in,
+                          .ldy = g->rows,
+                          .m = u->rows->padded,
+                          .n = g->rows,
+                          .k = g->in,
+                          .valid = u->rows->n };
 }
 
 static bool multiply_group(const tcu_turn *u, const tcu_linear *g, const tcu_lora *p,
                            const tcu_bf16 *x, tcu_bf16 *low, bool wide, void *y, tinkc_error *err)
 {
-    tcu_product q = { .wide = wide,
-                      .x = x,
-                      .w = g->w,
-                      .coded = tcu_coded_of(g),
-                      .n_coded = g->n_coded,
-                      .y = y,
-                      .ldx = g->in,
-                      .ldy = g->rows,
-                      .m = u->rows->padded,
-                      .n = g->rows,
-                      .k = g->in,
-                      .valid = u->rows->n };
+    tcu_product q = product_of(u, g, x, wide, y);
     return multiply_both(u, &q, p, low, err);
 }
 
@@ -104,6 +127,24 @@ bool tcu_turn_fused(const tcu_turn *u)
     return u->rows->fused && u->rows->most > 0 && u->rows->most <= TCU_STRIP_RANK;
 }
 
+/* What launches for low and for adding it would take beside the product: a fork, a join, fp32 sums written and read. */
+enum { SPARED_US = 8 };
+
+bool tcu_group_once(const tcu_turn *u, const tcu_linear *g, const tcu_bf16 *x, tcu_bf16 *low,
+                    tcu_bf16 *y, bool *done, tinkc_error *err)
+{
+    tcu_device *d = device_of(u);
+    tcu_lora p = tcu_rows_lora(u->rows, g);
+    tcu_product q = product_of(u, g, x, false, y);
+    *done = tcu_turn_fused(u) && p.most > 0 && p.tile_rows == 16 &&
+            tcu_prefers_few(d, &q, SPARED_US, err);
+    return !tkc_failed(err) &&
+           (!*done || tcu_ok(d,
+                             tcu_few(false, x, q.w, y, q.ldy, q.m, q.n, q.k, g->bias, &p, low,
+                                     d->gemm.turn, d->stream),
+                             "multiplying with an adapter", err));
+}
+
 bool tcu_group_halves(const tcu_turn *u, const tcu_linear *g, const tcu_bf16 *x, tcu_bf16 *low,
                       tcu_lora *p, tinkc_error *err)
 {
@@ -118,7 +159,11 @@ bool tcu_group_forward(const tcu_turn *u, const tcu_linear *g, const tcu_bf16 *x
 {
     tcu_device *d = device_of(u);
     tcu_lora p = tcu_rows_lora(u->rows, g);
-    bool adapters = p.most > 0;
+    bool adapters = p.most > 0, done;
+    if (!tcu_group_once(u, g, x, low, y, &done, err))
+        return false;
+    if (done)
+        return true;
     if (!multiply_group(u, g, &p, x, low, adapters, adapters ? (void *)u->wide : y, err))
         return false;
     if (adapters)
@@ -135,7 +180,7 @@ bool tcu_group_low(const tcu_turn *u, const tcu_linear *g, const tcu_bf16 *x, tc
     tcu_lora p = tcu_rows_lora(u->rows, g);
     if (!p.most)
         return true;
-    int rc = p.tile_rows == 16 ? tcu_small(false, x, NULL, NULL, 0, 0, 0, p.in, &p, low, d->stream)
+    int rc = p.tile_rows == 16 ? few_low(d, &p, x, low, d->stream)
                                : tcu_lora_low(&p, x, low, d->stream);
     return tcu_ok(d, rc, "multiplying with an adapter", err);
 }

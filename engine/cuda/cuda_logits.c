@@ -58,15 +58,12 @@ static bool chunk_forward(tcu_trainer *t, const tcu_chunk *c, float *lp_card, ti
                       .n = m->vocab,
                       .k = m->hidden,
                       .valid = c->n };
-    if (!tcu_multiply(d, &q, err))
-        return false;
-    if (t->head_adapters) {
-        tcu_lora p = head_tables(t, &c->lora, ldz);
-        if (!tcu_ok(d, tcu_lora_logits(&p, t->low_head, t->z - (int64_t)c->begin * ldz, d->stream),
-                    "adding an adapter", err))
-            return false;
-    }
-    return tcu_ok(d, tcu_log_sum(t->z, ldz, c->n, m->vocab, t->max, t->log_sum, NULL, d->stream),
+    tcu_lora p = head_tables(t, &c->lora, ldz);
+    return tcu_multiply(d, &q, err) &&
+           (!t->head_adapters ||
+            tcu_ok(d, tcu_lora_logits(&p, t->low_head, t->z - (int64_t)c->begin * ldz, d->stream),
+                   "adding an adapter", err)) &&
+           tcu_ok(d, tcu_log_sum(t->z, ldz, c->n, m->vocab, t->max, t->log_sum, NULL, d->stream),
                   "log-sum-exp", err) &&
            tcu_ok(d,
                   tcu_score(t->z, ldz, NULL, (int32_t)k, t->targets + (size_t)c->begin * k, t->max,
@@ -80,36 +77,48 @@ int32_t tcu_head_parts(const tcu_model *m)
     return m->vocab % (8 * parts) ? 1 : parts;
 }
 
-/* dx = dlow A + dz W of a chunk. The vocabulary is split into parts, which are added in order. */
-static bool head_dx(tcu_trainer *t, const tcu_chunk *c, const tcu_lora *p, const tcu_bf16 *dz,
-                    tcu_bf16 *dx, tinkc_error *err)
+/* dx = dz W of a chunk. The vocabulary is split into parts, which are added in order. */
+static tcu_product dx_product(const tcu_trainer *t, const tcu_chunk *c, const tcu_bf16 *dz,
+                              tcu_bf16 *dx)
 {
     tcu_model *m = t->model;
-    tcu_device *d = m->device;
     int32_t parts = tcu_head_parts(m);
-    bool add = t->head_adapters, split = parts > 1;
-    tcu_product q = { .transposed = true,
-                      .wide = split,
-                      .add = add && !split,
-                      .x = dz,
-                      .w = m->head.w,
-                      .coded = tcu_coded_of(&m->head),
-                      .n_coded = m->head.n_coded,
-                      .y = split ? (void *)t->parts : dx,
-                      .ldx = tcu_pad_vocab(m) * 2,
-                      .ldy = m->hidden,
-                      .m = product_rows(t, c),
-                      .n = m->hidden,
-                      .k = m->vocab,
-                      .valid = c->n,
-                      .parts = split ? parts : 0 };
-    return tcu_plan_product(d, &q, err) &&
-           (!add ||
-            tcu_ok(d, tcu_lora_dx(p, t->dlow_head, t->tmp, d->stream), "dx of an adapter", err)) &&
-           tcu_multiply(d, &q, err) &&
-           (!split ||
-            tcu_ok(d, tcu_join_parts(t->parts, parts, add, dx, (int64_t)q.m * m->hidden, d->stream),
-                   "adding parts", err));
+    bool split = parts > 1;
+    return (tcu_product){ .transposed = true,
+                          .wide = split,
+                          .add = t->head_adapters && !split,
+                          .x = dz,
+                          .w = m->head.w,
+                          .coded = tcu_coded_of(&m->head),
+                          .n_coded = m->head.n_coded,
+                          .y = split ? (void *)t->parts : dx,
+                          .ldx = tcu_pad_vocab(m) * 2,
+                          .ldy = m->hidden,
+                          .m = product_rows(t, c),
+                          .n = m->hidden,
+                          .k = m->vocab,
+                          .valid = c->n,
+                          .parts = split ? parts : 0 };
+}
+
+/* Gradients of the head's adapters, and dlow A where dx will be, beside the large product, until the join. A product in parts is added to
+ * dx when they are joined, so dlow is made beside it, too. */
+static bool adapters_back(tcu_trainer *t, const tcu_chunk *c, const tcu_bf16 *dz_of_rows,
+                          bool split, bool below, tinkc_error *err)
+{
+    tcu_device *d = t->model->device;
+    tcu_lora p = head_tables(t, &c->lora, tcu_pad_vocab(t->model) * 2);
+    tcu_stream stream = split ? d->beside[1] : d->stream;
+    return (!split || tcu_fork(d, 2, err)) &&
+           tcu_ok(d,
+                  tcu_lora_dlow_wide(&p, dz_of_rows, t->dlow_parts - (int64_t)c->begin * p.ld_low,
+                                     t->chunk, t->dlow_head, stream),
+                  "dlow", err) &&
+           (split || tcu_fork(d, 2, err)) &&
+           (!below || tcu_ok(d, tcu_lora_dx(&p, t->dlow_head, t->tmp, stream),
+                             "dx of an adapter", err)) &&
+           tcu_ok(d, tcu_lora_db(&p, dz_of_rows, t->low_head, d->beside[0]), "dB", err) &&
+           tcu_ok(d, tcu_lora_da(&p, t->dlow_head, t->a, d->beside[1]), "dA", err);
 }
 
 /* Overwrites z with dz, adds the gradients of the head's adapters, leaves the chunk's dx in t->tmp. */
@@ -121,26 +130,21 @@ static bool chunk_backward(tcu_trainer *t, const tcu_chunk *c, const float *g_ca
     int64_t ldz = tcu_pad_vocab(m);
     size_t k = t->batch->size.max_k;
     tcu_bf16 *dz = (tcu_bf16 *)t->z, *dx = t->tmp + (size_t)c->begin * (size_t)m->hidden;
-    tcu_bf16 *dz_of_rows = dz - (int64_t)c->begin * ldz * 2;
-    bool below = t->batch->size.depth == TKE_DEPTH_ALL;
-    tcu_lora p = head_tables(t, &c->lora, ldz * 2);
-    if (!tcu_ok(d,
-                tcu_head_back(t->z, ldz, c->n, m->vocab, t->max, t->log_sum,
-                              t->targets + (size_t)c->begin * k, g_card, t->fix, (int32_t)k,
-                              d->stream),
-                "the gradient of the logits", err))
-        return false;
-    if (t->head_adapters &&
-        (!tcu_ok(d,
-                 tcu_lora_dlow_wide(&p, dz_of_rows, t->dlow_parts - (int64_t)c->begin * p.ld_low,
-                                    t->chunk, t->dlow_head, d->stream),
-                 "dlow", err) ||
-         !tcu_ok(d, tcu_lora_db(&p, dz_of_rows, t->low_head, d->stream), "dB", err) ||
-         !tcu_ok(d, tcu_lora_da(&p, t->dlow_head, t->a, d->stream), "dA", err)))
-        return false;
-    if (!below)
-        return true;
-    return head_dx(t, c, &p, dz, dx, err);
+    tcu_product q = dx_product(t, c, dz, dx);
+    bool below = t->batch->size.depth == TKE_DEPTH_ALL, split = q.parts > 1,
+         add = t->head_adapters;
+    return tcu_ok(d,
+                  tcu_head_back(t->z, ldz, c->n, m->vocab, t->max, t->log_sum,
+                                t->targets + (size_t)c->begin * k, g_card, t->fix, (int32_t)k,
+                                d->stream),
+                  "the gradient of the logits", err) &&
+           (!below || tcu_plan_product(d, &q, err)) &&
+           (!add || adapters_back(t, c, dz - (int64_t)c->begin * ldz * 2, split, below, err)) &&
+           (!below || tcu_multiply(d, &q, err)) && (!add || tcu_join(d, 2, err)) &&
+           (!below || !split ||
+            tcu_ok(d,
+                   tcu_join_parts(t->parts, q.parts, add, dx, (int64_t)q.m * m->hidden, d->stream),
+                   "adding parts", err));
 }
 
 static bool any_gradient(const float *g, size_t n)

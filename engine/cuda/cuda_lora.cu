@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(128, BLOCKS) add_high(tcu_lora p, const bf16 *
         return;
     uint32_t a[KS][MT][4];
     strip_low<KS, MT>(p, at, low, module, a);
-    const bf16 *b = at.s->operands + (at.k ? at.g->b[module] : 0) + t * 2;
+    const bf16 *b = strip_b(at, module);
     int64_t first = (int64_t)(at.row + g) * p.ld_out + before + t * 4;
 #pragma unroll 1
     for (int end = min(n0 + COLS, columns); n0 < end; n0 += AHEAD * 16) {

@@ -135,13 +135,16 @@ static bool make_heads(const tcu_turn *u, const tcu_bf16 *a, const tcu_paged *ca
         return tcu_group_forward(u, &x->qkv, a, t[LOW_QKV], t[QKV], err) &&
                tcu_ok(d, tcu_any_forward(&any, t[QKV], t[Q], t[K], cache, d->stream),
                       "the rotation", err);
-    if (cache && tcu_turn_fused(u) && x->d % 16 == 0)
+    bool done;
+    if (!tcu_group_once(u, &x->qkv, a, t[LOW_QKV], t[QKV], &done, err))
+        return false;
+    if (!done && cache && tcu_turn_fused(u) && x->d % 16 == 0)
         return tcu_group_halves(u, &x->qkv, a, t[LOW_QKV], &p, err) &&
                tcu_ok(d,
                       tcu_high_heads(&heads, &p, t[LOW_QKV], u->wide, x->qkv.bias, t[Q], cache,
                                      d->stream),
                       "the rotation", err);
-    return tcu_group_forward(u, &x->qkv, a, t[LOW_QKV], t[QKV], err) &&
+    return (done || tcu_group_forward(u, &x->qkv, a, t[LOW_QKV], t[QKV], err)) &&
            tcu_ok(d, tcu_heads_forward(&heads, t[QKV], t[Q], t[K], cache, d->stream),
                   "the rotation", err);
 }

@@ -142,6 +142,9 @@ bool tcu_group_low(const tcu_turn *, const tcu_linear *, const tcu_bf16 *x, tcu_
 /* W x in fp32, without adapters. */
 bool tcu_group_wide(const tcu_turn *, const tcu_linear *, const tcu_bf16 *x, float *y,
                     tinkc_error *err);
+/* tcu_group_forward in one launch, if that is faster than any other way: then *done. */
+bool tcu_group_once(const tcu_turn *, const tcu_linear *, const tcu_bf16 *x, tcu_bf16 *low,
+                    tcu_bf16 *y, bool *done, tinkc_error *err);
 /* Should the sum with the adapters' part be made where it is read next? Then this leaves W x in u->wide, A x in low. */
 bool tcu_turn_fused(const tcu_turn *);
 bool tcu_group_halves(const tcu_turn *, const tcu_linear *, const tcu_bf16 *x, tcu_bf16 *low,

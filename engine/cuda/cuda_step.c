@@ -863,14 +863,51 @@ static bool run_layers(tcu_sampler *s, tinkc_error *err)
     return true;
 }
 
+/* The head's adapters for wanted rows first ..; their rows count from the first of all. */
+static tcu_lora head_lora(const tcu_sampler *s, int32_t first)
+{
+    const int32_t *tile = &s->chunk_tiles[first / LOGIT_ROWS];
+    tcu_lora p = tcu_lora_of(&s->model->head, s->rows.most);
+    p.segments = s->want_tables.segments;
+    p.tiles = s->want_tables.tiles + tile[0];
+    p.n_tiles = tile[1] - tile[0];
+    p.tile_rows = s->want_tables.tile_rows;
+    p.ld_out = (int32_t)tcu_pad_vocab(s->model);
+    return p;
+}
+
+/* W x in s->z, and what adapters add. */
+static bool multiply_head(tcu_sampler *s, const tcu_product *q, int32_t first, tinkc_error *err)
+{
+    enum { SPARED_US = 30 }; /* of the launches for low and for adding it: logits are read and written again */
+    tcu_device *d = s->model->device;
+    tcu_lora p = s->head_adapters ? head_lora(s, first) : (tcu_lora){ 0 };
+    if (s->head_adapters && !first && s->rows.fused && p.most <= TCU_STRIP_RANK &&
+        tcu_prefers_few(d, q, SPARED_US, err))
+        return tcu_ok(d,
+                      tcu_few(true, q->x, q->w, q->y, q->ldy, q->m, q->n, q->k, NULL, &p,
+                              s->low_head, d->gemm.turn, d->stream),
+                      "multiplying with an adapter", err);
+    if (tkc_failed(err) || !tcu_multiply(d, q, err))
+        return false;
+    const tcu_bf16 *x = q->x - (int64_t)first * q->k;
+    tcu_bf16 *low = s->low_head - (int64_t)first * p.ld_low;
+    return !s->head_adapters ||
+           (tcu_ok(d,
+                   d->gemm.few_here
+                       ? tcu_few_low(&p, x, low, d->stream)
+                       : tcu_small(false, x, NULL, NULL, 0, 0, 0, p.in, &p, low, d->stream),
+                   "multiplying with an adapter", err) &&
+            tcu_ok(d, tcu_lora_logits(&p, low, s->z - (int64_t)first * q->ldy, d->stream),
+                   "adding an adapter", err));
+}
+
 /* Logits of wanted rows first .. first + n - 1. */
 static bool run_logits(tcu_sampler *s, int32_t first, int32_t n, tinkc_error *err)
 {
     tcu_model *m = s->model;
     tcu_device *d = m->device;
     int64_t ldz = tcu_pad_vocab(m);
-    int32_t padded = tcu_pad_rows(n);
-    tcu_lora p = tcu_lora_of(&m->head, s->rows.most);
     tcu_product q = { .wide = true,
                       .x = s->hf,
                       .w = m->head.w,
@@ -879,34 +916,16 @@ static bool run_logits(tcu_sampler *s, int32_t first, int32_t n, tinkc_error *er
                       .y = s->z,
                       .ldx = m->hidden,
                       .ldy = ldz,
-                      .m = padded,
+                      .m = tcu_pad_rows(n),
                       .n = m->vocab,
                       .k = m->hidden,
                       .valid = n };
-    if (!tcu_ok(d,
-                tcu_pick_norm(s->wants + first, s->residual.h, s->residual.y, m->norm,
-                              (float)m->config.rms_eps, s->hf, n, m->hidden, d->stream),
-                "a norm", err) ||
-        !tcu_multiply(d, &q, err))
-        return false;
-    if (s->head_adapters) {
-        p.segments = s->want_tables.segments;
-        int32_t *tile = &s->chunk_tiles[first / LOGIT_ROWS];
-        p.tiles = s->want_tables.tiles + tile[0];
-        p.n_tiles = tile[1] - tile[0];
-        p.tile_rows = s->want_tables.tile_rows;
-        p.ld_out = (int32_t)ldz;
-        if (!tcu_ok(d,
-                    tcu_small(false, s->hf - (int64_t)first * m->hidden, NULL, NULL, 0, 0, 0,
-                              m->hidden, &p, s->low_head - (int64_t)first * p.ld_low, d->stream),
-                    "multiplying with an adapter", err) ||
-            !tcu_ok(d,
-                    tcu_lora_logits(&p, s->low_head - (int64_t)first * p.ld_low,
-                                    s->z - (int64_t)first * ldz, d->stream),
-                    "adding an adapter", err))
-            return false;
-    }
     return tcu_ok(d,
+                  tcu_pick_norm(s->wants + first, s->residual.h, s->residual.y, m->norm,
+                                (float)m->config.rms_eps, s->hf, n, m->hidden, d->stream),
+                  "a norm", err) &&
+           multiply_head(s, &q, first, err) &&
+           tcu_ok(d,
                   tcu_log_sum(s->z, ldz, n, m->vocab, s->max, s->log_sum, s->sum_parts, d->stream),
                   "log-sum-exp", err);
 }

@@ -7,7 +7,7 @@
 typedef struct product_case {
     tcu_product q;
     size_t copies;
-    bool small;
+    enum { LIBRARY, SMALL, FEW } how;
 } product_case;
 
 static void run_product(void *arg, int turn)
@@ -15,7 +15,10 @@ static void run_product(void *arg, int turn)
     product_case *c = arg;
     tcu_product q = c->q;
     q.w += (size_t)turn % c->copies * (size_t)q.n * (size_t)q.k;
-    if (c->small)
+    if (c->how == FEW)
+        RC(tcu_few(q.wide, q.x, q.w, q.y, q.ldy, q.m, q.n, q.k, NULL, NULL, NULL, NULL,
+                   device->stream));
+    else if (c->how == SMALL)
         RC(tcu_small(q.wide, q.x, q.w, q.y, q.ldy, q.m, q.n, q.k, NULL, NULL, device->stream));
     else
         CK(tcu_multiply(device, &q, &fault));
@@ -37,6 +40,21 @@ static tcu_product product_of(int n, int k, int m, bool transposed, const tcu_bf
                           .valid = m };
 }
 
+/* Multiplies in one way, counts what differs from y, and returns the time; 0 if that way does not exist. */
+static double one_way(product_case *c, int how, bool there, const void *y, void *z, uint64_t *off)
+{
+    const tcu_product *q = &c->q;
+    *off = 0;
+    c->how = how;
+    if (!there)
+        return 0;
+    cudaMemsetAsync(z, 0xee, (size_t)q->m * (size_t)q->n * (q->wide ? 4 : 2), device->stream);
+    run_product(c, 0);
+    *off = differing(q->wide, y, z, (int64_t)q->m * q->n);
+    failures += *off != 0;
+    return median_us(run_product, c, how != LIBRARY ? 20 : q->m > 4096 ? 3 : 10, how == LIBRARY ? 5 : 7);
+}
+
 static void one_product(int n, int k, int m, bool transposed, bool wide, size_t copies,
                         const tcu_bf16 *x, const tcu_bf16 *w, void *y, void *z)
 {
@@ -44,33 +62,19 @@ static void one_product(int n, int k, int m, bool transposed, bool wide, size_t 
     product_case c = { .q = product_of(n, k, m, transposed, x, w, z), .copies = copies };
     c.q.wide = wide;
     double floor_us = fmax(2.0 * n * k / 4.3e6, 2.0 * m * n * k / 790e6);
-    double small = 0;
-    uint64_t off = 0;
-    if (m <= TCU_SMALL_ROWS && !transposed) {
-        c.small = true;
-        cudaMemsetAsync(z, 0xee, (size_t)m * (size_t)n * (wide ? 4 : 2), device->stream);
-        run_product(&c, 0);
-        off = differing(wide, y, z, (int64_t)m * n);
-        failures += off != 0;
-        small = median_us(run_product, &c, 20, 7);
-        c.small = false;
-    }
+    bool few = m <= TCU_SMALL_ROWS && !transposed;
+    uint64_t off[3];
+    double small = one_way(&c, SMALL, few, y, z, &off[0]),
+           groups = one_way(&c, FEW, few && m > 16 && device->gemm.few_here, y, z, &off[1]);
     size_t before = device->gemm.fallbacks;
-    cudaMemsetAsync(z, 0xee, (size_t)m * (size_t)n * (wide ? 4 : 2), device->stream);
-    double lib = 0;
-    uint64_t off_lib = 0;
-    {
-        run_product(&c, 0);
-        off_lib = differing(wide, y, z, (int64_t)m * n);
-        failures += off_lib != 0;
-        lib = median_us(run_product, &c, m > 4096 ? 3 : 10, 5);
-    }
+    double lib = one_way(&c, LIBRARY, true, y, z, &off[2]);
     snprintf(name, sizeof name, "%s %s N %6d K %6d M %6d", transposed ? "NN" : "NT",
              wide ? "fp32" : "bf16", n, k, m);
-    printf("%s small %8.1f us (%llu differ)  library %8.1f us (%llu differ%s)  floor %8.1f us  "
-           "share %.2f\n",
-           name, small, (unsigned long long)off, lib, (unsigned long long)off_lib,
-           device->gemm.fallbacks > before ? ", FALLBACK" : "", floor_us, floor_us / lib);
+    printf("%s small %8.1f us (%llu differ)  by groups %8.1f us (%llu differ)  chosen %8.1f us "
+           "(%llu differ%s)  floor %8.1f us  share %.2f\n",
+           name, small, (unsigned long long)off[0], groups, (unsigned long long)off[1], lib,
+           (unsigned long long)off[2], device->gemm.fallbacks > before ? ", FALLBACK" : "",
+           floor_us, floor_us / lib);
 }
 
 /* y = bf16(c + bf16(x w)), c random: the library against our kernel. */
@@ -117,8 +121,10 @@ void check_products(void)
         added_product(k, n, 16384, true, x, w, y, z);
         RC(tcu_chain(true, false, false, x, n, w, k, y, k, 2048, k, n, device->stream));
         one_product(k, n, 2048, true, false, copies, x, w, y, z);
-        RC(tcu_chain(false, true, false, x, k, w, k, y, n, 8, n, k, device->stream));
-        one_product(n, k, 8, false, true, copies, x, w, y, z);
+        for (int m = 8; m <= 64; m += 56) {
+            RC(tcu_chain(false, true, false, x, k, w, k, y, n, m, n, k, device->stream));
+            one_product(n, k, m, false, true, copies, x, w, y, z);
+        }
         drop(x), drop(w), drop(y), drop(z);
     }
     printf("products: %zu choices checked, %zu fallbacks\n", device->gemm.checked,

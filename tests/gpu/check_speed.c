@@ -170,13 +170,13 @@ static void train_large(tcu_model *m, world *w, int which, size_t tokens, int tu
     free(theta), free(lp);
 }
 
-/* how: "profile", "head" or NULL; gib: memory that there is; 0: all of the card's. */
+/* how: "profile", "head", "head-profile" or NULL; gib: memory that there is; 0: all of the card's. */
 void speed_train(const char *name, size_t tokens, const char *how, double gib)
 {
     int which = find_shape(name);
     world *w;
-    bool profile = how && strcmp(how, "profile") == 0;
-    with_head = how && strcmp(how, "head") == 0;
+    bool profile = how && strstr(how, "profile");
+    with_head = how && strncmp(how, "head", 4) == 0;
     long_sequence = gib > 0;
     if (gib > 0)
         leave_memory(gib);
