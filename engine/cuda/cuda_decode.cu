@@ -694,11 +694,12 @@ DEVICE void expect_high(const tcu_decode &p, const tcu_decode_adapter &a, int ma
                 asm volatile("prefetch.global.L2 [%0];" ::"l"(high_row(a, b, row_of(p, matrix, i + e))));
 }
 
-/* B low of a warp's two pieces from number `mine` on, as soon as low is there. Each try makes the sums, too: then the instructions are in
- * the cache when it is. */
+/* B low of a warp's two pieces from number `mine` on, as soon as low is there. Each try makes the sums, too, and the first is made while the
+ * chain runs, before low can be there: then the instructions are in the cache when it is. After it the warp waits for the end of the
+ * chain, because asking for words would disturb it. */
 template <int ROWS>
 DEVICE void make_pair(const tcu_decode &p, const tcu_decode_adapter &a, int matrix, const own_matrix &own, int mine, const high_of &h,
-                      uint32_t tag, float *high)
+                      uint32_t tag, bool during_chain, float *high)
 {
     int lane = threadIdx.x % 32, row = lane / 4, to = lane % 4 * 2;
     const uint64_t *from[2];
@@ -733,7 +734,10 @@ DEVICE void make_pair(const tcu_decode &p, const tcu_decode_adapter &a, int matr
             for (int e = 0; e < (ROWS > 1 ? 2 : 1); e++)
                 if (to + e < ROWS && mine + i < own.base)
                     *high_at<ROWS>(high, mine + i, to + e) = sums[i][e];
-        there = __all_sync(0xffffffffu, there);
+        there = __all_sync(0xffffffffu, there && !during_chain);
+        if (during_chain)
+            await_barrier(CHAIN_DONE);
+        during_chain = false;
     } while (!there);
 }
 
@@ -749,10 +753,8 @@ DEVICE void make_high(const tcu_decode &p, const tcu_decode_adapter &a, int matr
 #pragma unroll
         for (int i = 0; i < 2; i++)
             load_high(h, i, a, b, row_of(p, matrix, mine + i), mine + i < own.base);
-        if (first) /* low is not there before; less traffic beside the chain */
-            await_barrier(CHAIN_DONE);
+        make_pair<ROWS>(p, a, matrix, own, mine, h, tag, first, high);
         first = false;
-        make_pair<ROWS>(p, a, matrix, own, mine, h, tag, high);
     }
     if (first)
         await_barrier(CHAIN_DONE);
@@ -915,13 +917,6 @@ DEVICE product find_product(const ring &r, const tcu_decode &p, const float *bia
     return { own, { p.words[matrix], own.given, tag }, bias, are_there(r, own.cut.at_once), false };
 }
 
-template <int ROWS>
-DEVICE void finish_adapted(const tcu_decode &p, const tcu_decode_adapter &a, int matrix, const product &q, int mine, float *high, float acc[4])
-{
-    add_adapter<ROWS>(p, a, q.own, mine, high, acc);
-    finish<ROWS>(p, q.bias, matrix, q.to, mine, q.own.base, acc);
-}
-
 /* Each way of slicing has its own sums, or the compiler has every matrix instruction wait for the one before. With an adapter the first
  * sums wait while the next pieces are multiplied, if there are any: so does the exchange of low. */
 template <int ROWS, bool LORA, int DEPTH, int N>
@@ -952,12 +947,19 @@ DEVICE void products(ring &r, const tcu_decode &p, const tcu_decode_adapter *a, 
         }
         if (adds && first <= MOST_SIDE)
             await_barrier(HIGH_DONE);
-        if (adds && first == MOST_SIDE)
-            finish_adapted<ROWS>(p, *a, matrix, q, base_piece(q.own, threadIdx.x / 32 * 2), high, kept);
-        if (adds)
-            finish_adapted<ROWS>(p, *a, matrix, q, mine, high, acc);
-        else
-            finish<ROWS>(p, q.bias, matrix, q.to, mine, LORA ? q.own.base : q.own.pieces, acc);
+#pragma unroll 1
+        for (bool before = adds && first == MOST_SIDE;; before = false) { /* one copy of the code */
+            int at = before ? base_piece(q.own, threadIdx.x / 32 * 2) : mine;
+            float sums[4];
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                sums[e] = before ? kept[e] : acc[e];
+            if (adds)
+                add_adapter<ROWS>(p, *a, q.own, at, high, sums);
+            finish<ROWS>(p, q.bias, matrix, q.to, at, LORA ? q.own.base : q.own.pieces, sums);
+            if (!before)
+                break;
+        }
         there = are_there(r, N);
     }
 }
