@@ -90,6 +90,7 @@ void tinkc_engine_free(tinkc_engine *engine)
     if (!engine)
         return;
     const tinkc_allocator *a = tke_service_allocator(engine->svc);
+    /* A forked child has none of the threads: it would wait for them without end. */
     if (engine->pid == getpid())
         tke_service_drop(engine->svc);
     tkc_release(a, engine, sizeof *engine);

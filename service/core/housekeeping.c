@@ -36,6 +36,7 @@ static void expire_sessions(tke_service *svc, int64_t now_ms)
         s->expired |= now_ms - s->seen_ms > svc->set.session_timeout_ms;
     }
     for (size_t at = 0; (run = tke_next_run(svc, &at));) {
+        /* After a failed image the weights exist in memory only, and must stay there. */
         bool written = !tke_run_image_is_written(run->is) && run->is.image != TKE_IMAGE_FAILED;
         if (run->session && run->session->expired && run->is.memory == TKE_RUN_AWAKE &&
             !run->queue && written) {
@@ -71,6 +72,7 @@ static void forget_spill(tke_service *svc, tke_sampler *s)
     tke_txn *txn = tke_txn_new(svc->store, &err);
     tke_txn_exec(txn, "DELETE FROM samplers WHERE id = ?", "t", s->id);
     if (txn && folder)
+        /* Not here: removing files takes long, and this thread holds svc->lock. */
         tke_txn_call(txn, remove_spill, folder);
     tke_txn_commit(txn, spill_forgotten, folder);
     tkc_release_str(svc->a, s->spill);
@@ -120,6 +122,8 @@ static void drop_ephemeral(tke_service *svc, int64_t now_ms)
             continue;
         bool over = s->session && s->session->expired && now_ms - s->session->seen_ms > after;
         int64_t unused_ms = now_ms - s->used_ms;
+        /* The minute protects a sampler that is just being handed out: its first sample has not
+         * arrived yet. */
         if (over || unused_ms > svc->set.ephemeral_idle_ms ||
             (unused_ms > IN_USE_MS && used_later(svc, s) >= svc->set.max_ephemeral))
             drop_weights(svc, s);
@@ -168,6 +172,8 @@ static void retire_runs(tke_service *svc)
         tinkc_error ignored = { 0 };
         char id[160];
         bool silent = run->session && run->session->expired && !run->queue && !run->create;
+        /* A run that continues from a saved checkpoint takes no room of its own, so nothing is
+         * gained by ending it. */
         if (run->is.life == TKE_RUN_READY && silent && tke_source_is_image(run) &&
             now_us - run->last_request_us > keep_us)
             (void)tke_run_unload(svc, run, id, &ignored);
@@ -188,6 +194,8 @@ static void reap_checkpoints(tke_service *svc)
                 due = c;
         }
         if (due)
+            /* Under the same lock, so that it is found once; the deletion takes the lock itself,
+             * and therefore comes after. */
             due->state = TKE_CKPT_GONE;
         pthread_mutex_unlock(&svc->lock);
         if (!due)
@@ -221,6 +229,7 @@ int64_t tke_housekeep(tke_service *svc, tke_due *due)
         ask_for_images(svc, now);
         tke_streams_ping(svc, now);
         tke_worker_release_when_idle(svc, now);
+        /* At once, since passes wait and samples are refused until there is room. */
         if (tke_results_full(svc))
             tke_results_reap(svc, now);
     }

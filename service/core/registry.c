@@ -150,6 +150,7 @@ tke_checkpoint *tke_find_checkpoint(tke_service *svc, const char *path, int64_t 
         *expired_us = 0;
     if (!c || c->state == TKE_CKPT_GONE)
         return NULL;
+    /* Gone at its time, not when the housekeeper comes by. */
     if (c->expires_us && c->expires_us <= tkc_wall_us(svc->clock)) {
         if (expired_us)
             *expired_us = c->expires_us;
@@ -164,6 +165,8 @@ void tke_session_touch(tke_service *svc, tke_session *session)
         return;
     session->seen_ms = tkc_now_ms(svc->clock);
     assert(!session->forgotten);
+    /* A session that was only silent is alive again; a finished one is not, whatever still
+     * arrives. */
     session->expired = session->finished != NULL;
 }
 
@@ -339,6 +342,8 @@ const char *tke_kind_name(int32_t kind)
 bool tke_name_ok(const char *name)
 {
     size_t n = name ? strlen(name) : 0;
+    /* Names become names of folders: with a slash or '..' a client could write outside its run, and
+     * folders that begin with a dot are skipped by walks over the store. */
     if (n == 0 || n > 255 || strstr(name, ".."))
         return false;
     for (size_t i = 0; i < n; i++) {
@@ -419,6 +424,7 @@ bool tke_run_hide(tke_service *svc, tke_run *run, tinkc_error *err)
 {
     char key[32];
     (void)snprintf(key, sizeof key, "%p", (void *)run);
+    /* Kept until the end: checkpoints and jobs hold plain pointers to it. */
     if (!tkc_map_set(objects(svc, TKE_DELETED), tkc_str(key), run, NULL, err))
         return false;
     tkc_map_remove(objects(svc, TKE_RUNS), tkc_str(run->id));
@@ -544,6 +550,8 @@ void tke_registry_close(tke_service *svc)
     size_t at[TKE_N_OBJECTS] = { 0 };
     if (!svc->registry)
         return;
+    /* In this order, because each kind points to those after it: a sample's job, for one, unpins
+     * its session. */
     for (tke_job *job; (job = tke_next_job(svc, &at[TKE_JOBS]));)
         tke_job_drop(job);
     for (tke_sampler *s; (s = tke_next_sampler(svc, &at[TKE_SAMPLERS]));)

@@ -49,6 +49,7 @@ typedef struct setting {
 #name, offsetof(tke_settings, name), 0, 0, 1                                               \
     }
 static const setting known[] = {
+    /* Clients give up a poll after 45 s, and would count it as a failure. */
     SECONDS(long_poll, 0, 44),
     INT(pending_status, 1, 200, 408),
     INT(metadata_only_threshold, 1, 0, INT64_MAX),
@@ -283,6 +284,7 @@ static bool read_options(tke_settings *s, const tinkc_engine_options *o, tinkc_e
             return false;
     if (s->openai && !tke_openai_possible(err))
         return false;
+    /* The two that clients take for 'not yet'. */
     if (s->pending_status != 200 && s->pending_status != 408)
         return tkc_fail(err, TINKC_E_ARGUMENT, "setting pending_status: 200 or 408");
     if (!s->max_queued_bytes)
@@ -339,9 +341,12 @@ void tke_parts_close(tke_service *svc)
 
 static void free_service(tke_service *svc)
 {
+    /* Before the store closes, so that what was used since the last flush still counts against
+     * quotas. */
     if (svc->usage && svc->store)
         tke_usage_flush(svc);
     tkc_pool_free(svc->files);
+    /* Before the parts: the callbacks of what it still commits use them. */
     tke_store_close(svc->store);
     tke_parts_close(svc);
     tke_device_close(svc->device);
@@ -401,6 +406,8 @@ static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *
         return false;
     if (!tke_boot(svc, err))
         return false;
+    /* After tke_boot: no thread runs yet, so the start needs no lock, and nothing may change what
+     * it reads. */
     svc->clock->attach(svc->clock->self, wake_housekeeper, svc);
     atomic_store(&svc->threads_run, true);
     svc->has_housekeeper =
@@ -528,6 +535,7 @@ bool tke_service_add_model(tke_service *svc, const char *name, const char *folde
 {
     if (!folder || !*folder)
         return tkc_fail(err, TINKC_E_ARGUMENT, "a model's folder is required");
+    /* Before the lock is taken: it reads files, and every request would wait for them. */
     tke_model *model = tke_model_open(folder, err);
     tke_vocab *vocab = model ? tke_vocab_open(svc->a, model->folder, err) : NULL;
     tke_base *base = tkc_failed(err) ? NULL : tkc_zalloc(svc->a, sizeof *base, err);
@@ -556,6 +564,8 @@ bool tke_service_add_model(tke_service *svc, const char *name, const char *folde
     pthread_mutex_lock(&svc->lock);
     bool taken = tke_find_base(svc, base->name);
     if (!taken && tke_base_add(svc, base, err))
+        /* In the same step, or a request could find the model while the runs from the store still
+         * have none. */
         tke_boot_base(svc, base);
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);

@@ -197,6 +197,7 @@ int32_t tke_kept_take(tke_service *svc, const char *owner, size_t bytes, size_t 
             "more are over the limit of %zu (max_kept_per_key); finish sessions, or keep less in "
             "each",
             used, bytes, most_of_key);
+        /* Not repeated by clients: this key itself must release something first. */
         return 403;
     }
     if (full) {
@@ -204,6 +205,7 @@ int32_t tke_kept_take(tke_service *svc, const char *owner, size_t bytes, size_t 
                  "sessions, metadata, custom losses and links of all keys use the %zu bytes of "
                  "memory that are reserved for them (max_kept_bytes); try again later",
                  most);
+        /* Clients repeat it: others may release something meanwhile. */
         return 503;
     }
     return 0;
@@ -223,6 +225,7 @@ int32_t tke_kept_note(tke_service *svc, const char *owner, const char *text, siz
 void tke_kept_give(tke_service *svc, const char *owner, size_t *kept)
 {
     pthread_mutex_lock(&svc->tenants->lock);
+    /* Looked up, not made: giving back must work without memory. */
     tke_tenant *t = owner ? tkc_map_get(&svc->tenants->by_owner, tkc_str(owner)) : NULL;
     if (t) {
         t->kept -= *kept;
@@ -277,6 +280,8 @@ bool tke_quota_tokens(tke_service *svc, const char *owner, tke_job *job, int64_t
     tke_tenant *t = enter(svc, owner);
     int64_t limit = t ? t->quota.tokens_per_day : 0, used = t ? t->n_tokens : 0;
     int64_t held = t ? atomic_load(&t->held_tokens) - own : 0;
+    /* Without what this request may use itself, so that the last tokens of a day can be used at
+     * all; the most it may use then counts for the next ones. */
     bool ok = !limit || used + held < limit;
     if (ok && limit && job) {
         job->tenant = t;
@@ -302,6 +307,8 @@ bool tke_quota_tokens(tke_service *svc, const char *owner, tke_job *job, int64_t
 bool tke_quota_storage(tke_service *svc, const char *owner, tke_job *job, int64_t most,
                        tinkc_error *err)
 {
+    /* Held from the sum to the reservation: two saves that arrive together would otherwise both
+     * find the rest free. */
     pthread_mutex_lock(&svc->lock);
     int64_t limit = tke_quota_of(svc, owner).storage_bytes;
     int64_t used = limit ? tke_tenant_storage(svc, owner) : 0;

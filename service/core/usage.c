@@ -73,6 +73,7 @@ void tke_usage_add(tke_service *svc, const char *owner, const char *session_id,
     char key[400];
     if (count <= 0)
         return;
+    /* Billing of the protocol is in whole hours. */
     int64_t bucket_us = tkc_wall_us(svc->clock) / HOUR_US * HOUR_US;
     (void)snprintf(key, sizeof key, "%lld/%d/%.60s/%.60s/%.150s", (long long)bucket_us, (int)kind,
                    owner, session_id, base_model);
@@ -344,6 +345,8 @@ static void start_reading(tke_call *call, int64_t from_us, int64_t until_us, tke
     (void)snprintf(r->owner, sizeof r->owner, "%s", call->owner);
     tkc_buf_init(&r->out, svc->a, TKC_BUF_NO_MAX);
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
+    /* On the writer's thread, which alone may use the database, and after the counters that were
+     * flushed just before. */
     tke_txn_call(txn, fn, r);
     tke_txn_commit(txn, send_reading, r);
 }

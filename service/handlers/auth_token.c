@@ -34,6 +34,8 @@ bool tke_token_secret_load(tke_token_secret *secret, tke_store *store, const tin
                          "'token.3') ORDER BY key",
                          take_part, &at, err, ""))
         return false;
+    /* A secret that is there only in part is replaced as a whole: missing bytes would be zero, and
+     * tokens easier to forge. */
     if (at == secret->bytes + sizeof secret->bytes)
         return true;
     tke_txn *txn = tke_txn_new(store, err);
@@ -68,6 +70,8 @@ bool tke_owner_salt_load(tke_owner_salt *salt, tke_store *store, const tinkc_clo
                          take_part, &at, err, "") ||
         !tke_store_query(store, "SELECT count(*) FROM sessions", count_rows, &n_sessions, err, ""))
         return false;
+    /* A store with sessions but no salt is of an older version: a salt would give its keys new
+     * owners, who could not see their runs. */
     if (at != salt->bytes || n_sessions)
         return true;
     tke_txn *txn = tke_txn_new(store, err);
@@ -205,6 +209,7 @@ bool tke_token_check(const tke_token_secret *secret, const char *token, int64_t 
     tkc_arena arena;
     tkc_jwt claims;
     tinkc_error err = { 0 };
+    /* Before anything in it is parsed: what a stranger made up is never read further. */
     if (!is_signed(secret, token))
         return false;
     tkc_arena_init(&arena, NULL, 1 << 16);

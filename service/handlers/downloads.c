@@ -108,6 +108,7 @@ static const char *make_link(tke_call *call, tke_checkpoint *c)
     tke_service *svc = call->svc;
     char token[40];
     tinkc_error full = { 0 };
+    /* 128 random bits: the link needs no key, so it must not be guessable. */
     unsigned long long low = tkc_random(svc->clock), high = tkc_random(svc->clock);
     (void)snprintf(token, sizeof token, "%016llx%016llx", high, low);
     const char *base = tke_call_base_url(call);
@@ -323,6 +324,8 @@ static tke_checkpoint *linked(tke_service *svc, tinkc_str token)
     }
     pthread_mutex_unlock(&svc->downloads->lock);
     pthread_mutex_lock(&svc->lock);
+    /* Asked at each use: the link must end with the right to it, when a published checkpoint is
+     * made private again, for instance. */
     if (c && (!tke_checkpoint_visible(svc, c) || !(c->is_public || tkc_cstr_eq(c->owner, owner))))
         c = NULL;
     pthread_mutex_unlock(&svc->lock);
@@ -332,6 +335,7 @@ static tke_checkpoint *linked(tke_service *svc, tinkc_str token)
 /* Counts one more; false: as many as there are threads are under way. */
 static bool begin_one(tke_downloads *all)
 {
+    /* Counted first, so that two threads cannot both take the last place. */
     bool room = all->n_running++ < TKE_MAX_DOWNLOADS;
     if (!room)
         all->n_running--;
@@ -352,6 +356,7 @@ void tke_handle_download(tke_call *call, tinkc_str rest)
     tke_service *svc = call->svc;
     tinkc_str token = rest;
     bool file = tkc_str_find(rest, '/') != rest.len && tkc_str_cut(&rest, '/', &token);
+    /* Only listed names reach the file system, so no path can lead out of the folder. */
     const tke_checkpoint *c = file && !is_shown(rest) ? NULL : linked(svc, token);
     download *d = c ? tkc_zalloc(svc->a, sizeof *d, &call->err) : NULL;
     if (!c) {

@@ -29,6 +29,7 @@ static void take_retrieved(tke_call *call, const char *const *ids)
     for (; ids && *ids; ids++) {
         pthread_mutex_lock(&call->svc->lock);
         const tke_job *job = tke_find_job(call->svc, *ids);
+        /* Or a client could shorten the life of results of others. */
         bool mine = job && tkc_cstr_eq(job->owner, call->owner);
         pthread_mutex_unlock(&call->svc->lock);
         if (mine)

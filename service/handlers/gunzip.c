@@ -109,6 +109,7 @@ bool tke_gunzip(tinkc_bytes packed, size_t max, tkc_buf *out, tinkc_error *err)
             break;
         }
         out->len += (size_t)n;
+        /* While it grows, not at the end: a small body may unpack to any size. */
         if (out->len > max) {
             ok = tkc_fail(err, TINKC_E_UNPROCESSABLE, "more than %zu bytes", max);
             err->cause = TINKC_E_TOO_LARGE;

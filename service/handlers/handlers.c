@@ -187,6 +187,8 @@ void tke_handle_create_session(tke_call *call)
     }
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
     pthread_mutex_lock(&svc->lock);
+    /* The client repeats the call when its answer was lost: a new session each time would leave the
+     * first ones behind, without heartbeats. */
     tke_session *before = tke_find_session(svc, tke_known_key(svc, key));
     if (before) {
         (void)snprintf(id, sizeof id, "%s", before->id);
@@ -216,6 +218,8 @@ void tke_handle_heartbeat(tke_call *call)
         return;
     pthread_mutex_lock(&svc->lock);
     tke_session *s = tke_find_session(svc, in.session_id);
+    /* Like an unknown one: heartbeats of a stranger must neither keep a session alive nor tell that
+     * it exists. */
     if (s && !tkc_cstr_eq(s->owner, call->owner))
         s = NULL;
     bool known = s != NULL;
@@ -341,6 +345,7 @@ static bool own_path(tke_call *call, tinkc_str path)
 
 static bool may_run_while_draining(const tke_call *call)
 {
+    /* What is finished can still be fetched; new work would be lost with the process. */
     int32_t id = call->route.endpoint ? call->route.endpoint->id : -1;
     return id == TKC_EP_RETRIEVE_FUTURE || id == TKC_EP_HEARTBEAT || id == TKC_EP_TELEMETRY ||
            tkc_cstr_eq(call->request->method, "GET");
@@ -423,6 +428,8 @@ tke_path_info tke_service_path(tke_service *svc, const char *method, tinkc_str u
         .max_body = like_openai || route.endpoint ? body_limit(svc, route.endpoint)
                     : is_upload(svc, path)        ? tke_service_max_body(svc)
                                                   : 1 << 20,
+        /* Paths that do not exist are 404 for everybody: a client with a wrong base URL must not be
+         * sent looking for its key. */
         .needs_key = exists && !is_public_path(path),
         .is_pass = is_pass(route.endpoint),
     };
@@ -511,6 +518,8 @@ enum { LARGE_BODY = 256 << 10 };
 static void handle_body(tke_call *call, tke_handle_fn *handler)
 {
     tkc_buf space;
+    /* From the budget of bodies: a small packed body may unpack to a gigabyte, and many of them at
+     * once would exhaust the memory. */
     tkc_buf_init(&space, &call->svc->bodies.allocator, TKC_BUF_NO_MAX);
     if (unpack(call, &space) && fits(call) && tke_call_names_unique(call) &&
         tke_call_bodiless(call))
@@ -575,6 +584,8 @@ static bool front(tke_call *call)
         path = tke_openai_path(path);
     call->path = path;
     bool done;
+    /* Before the check for a server that stops: monitoring must still see it, and downloads that
+     * are under way may fetch the rest. */
     if (own_path(call, path))
         return true;
     if (upload_path(call, path, &done))
@@ -586,12 +597,15 @@ static bool front(tke_call *call)
         tke_refuse(call, 503, "stopping", "The server is stopping");
         return true;
     }
+    /* Refused here, not at the connection, because what was kept of the body may still tell the
+     * number that it uses up. */
     if (call->flags & TKE_CALL_CUT_OFF) {
         tke_refuse_after(call, tke_handle_refused(call), 413, "too_large",
                          "The body is larger than %lld bytes",
                          (long long)tke_service_max_body(call->svc));
         return true;
     }
+    /* A web page of another origin can send forms and plain text without asking first. */
     if ((call->flags & TKE_CALL_UNTYPED) && call->body.len) {
         tke_refuse_after(call, tke_handle_refused(call), 415, "unsupported_type",
                          "Content-Type must be application/json or application/x-protobuf");

@@ -301,6 +301,8 @@ static void check_load(tke_job *job)
 static bool hold_storage(tke_job *job, const tke_run *run, bool optimizer)
 {
     int64_t most = (int64_t)tke_adapter_bytes(run->base->model, &run->spec);
+    /* A quarter is more than the weights: they are one of the five parts that tke_adapter_bytes
+     * counts. */
     return tke_quota_storage(job->svc, run->owner, job, optimizer ? most : most / 4, &job->invalid);
 }
 
@@ -364,6 +366,7 @@ tke_txn *tke_handle_refused(tke_call *call)
         return NULL;
     pthread_mutex_lock(&svc->lock);
     tke_run *run = tke_find_run(svc, head.model_id);
+    /* Or a client could use up numbers of models of others. */
     bool mine = run && tkc_cstr_eq(run->owner, call->owner);
     tke_txn *txn = mine ? tke_run_refused(svc, run, head.seq.value) : NULL;
     pthread_mutex_unlock(&svc->lock);
@@ -389,6 +392,8 @@ void tke_handle_skip(tke_call *call)
     pthread_mutex_lock(&svc->lock);
     tke_run *run = tke_find_run(svc, head.model_id);
     bool mine = run && tkc_cstr_eq(run->owner, call->owner);
+    /* Only while something waits for it: a number that is skipped in advance could be that of a
+     * request on its way. */
     bool awaited = mine && is_awaited(run, head.seq.value);
     tke_txn *txn = awaited ? tke_run_refused(svc, run, head.seq.value) : NULL;
     pthread_mutex_unlock(&svc->lock);
@@ -412,6 +417,8 @@ static void accept_training(tke_call *call, int32_t kind)
     bool forward = call->route.endpoint->id == TKC_EP_FORWARD;
     bool is_pb = kind == TKE_JOB_PASS && tke_call_is_protobuf(call);
     if (!job || !tke_decode_job(job, call->body, is_pb, forward, &model_id, &seq, &call->err)) {
+        /* The client has used its number for this body: refused without a mark, it would leave a
+         * gap that later requests wait for. */
         if (call->err.code == TINKC_E_UNPROCESSABLE)
             tke_refuse_after(call, tke_handle_refused(call), 422, "unprocessable", "%s",
                              call->err.message);
@@ -429,6 +436,8 @@ static void accept_training(tke_call *call, int32_t kind)
         return;
     }
     job->seq = seq.value;
+    /* Before the lock and the queue: checking a large pass takes long, and what it finds is
+     * reported at the job's turn. */
     tke_check_job(job, run);
     tke_run_accept(call, run, job, seq, call->body);
 }
@@ -507,6 +516,8 @@ bool tke_run_unload(tke_service *svc, tke_run *run, char id[160], tinkc_error *e
     bool queued = job && tke_job_publish(job, err);
     if (queued) {
         job->run = run;
+        /* Behind all requests that have arrived: they still run, in order, before the model
+         * goes. */
         job->seq = INT64_MAX;
         tke_run_on(run, TKE_ON_UNLOAD_ASKED);
         tke_job_keep(job);
@@ -705,6 +716,8 @@ static void make_run(tke_call *call, const new_run *n)
     } else if ((finished = session->finished)) {
         status = 410;
     } else if (run) {
+        /* The same contents are a repetition of a request whose answer was lost; other contents
+         * would give a client a model that it did not ask for. */
         status = tke_hash_eq(run->hash, n->hash) ? 200 : 400;
         (void)snprintf(request_id, sizeof request_id, "%s", run->create_request_id);
         if (status == 200) { /* its row may not have been written the first time */
@@ -790,6 +803,8 @@ void tke_handle_create_model(tke_call *call)
                   .base_model = in.base_model,
                   .base = base,
                   .metadata = &in.user_metadata };
+    /* From the seed as it was given: a repetition without one would otherwise never match the
+     * random one. */
     n.hash = hash_create(in.base_model, &lora, NULL, false, &in.user_metadata);
     uint64_t seed = lora.seed.is == TKC_GIVEN ? lora.seed.value : tkc_random(svc->clock);
     n.spec = (tke_adapter_spec){ .rank = (int32_t)lora.rank,
@@ -798,6 +813,7 @@ void tke_handle_create_model(tke_call *call)
                                           (lora.train_unembed ? TKE_TRAIN_UNEMBED : 0u),
                                  .alpha = (double)svc->set.lora_alpha,
                                  .seed = seed & 0x7fffffffffffffffu };
+    /* Refused now: accepted, it would wait for room that can never come. */
     if (!can_ever_fit(call, &n))
         return;
     n.job = tke_job_new(svc, TKE_JOB_CREATE, NULL, call->owner, &call->err);

@@ -90,6 +90,7 @@ bool tke_take_key(tke_call *call, const char *what, const char **key)
                    TKE_MAX_IDEMPOTENCY_KEY);
         return false;
     }
+    /* With the owner: another client's key of the same text must not return what this one made. */
     *key = tkc_arena_printf(&call->arena, &call->err, "%s %s %s", what, call->owner, given);
     return true;
 }

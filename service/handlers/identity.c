@@ -45,6 +45,7 @@ void tke_hash_add(tke_hasher *s, const void *bytes, size_t len)
 
 void tke_hash_str(tke_hasher *s, const char *text)
 {
+    /* An absent text and an empty one are different requests. */
     tke_hash_i64(s, text != NULL);
     tke_hash_add(s, text ? text : "", text ? strlen(text) : 0);
 }
@@ -95,6 +96,7 @@ static void hash_key(const tke_owner_salt *salt, const char *purpose, tinkc_str 
 {
     tkc_digest sum;
     tkc_sha256_init(&sum);
+    /* Stores from before the salt existed: their owners must stay the same. */
     if (!tkc_all_zero(salt->bytes, sizeof salt->bytes))
         tkc_digest_add(&sum, salt->bytes, sizeof salt->bytes);
     tkc_digest_add(&sum, purpose, strlen(purpose));

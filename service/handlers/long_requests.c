@@ -72,6 +72,7 @@ static deferred *take_next(tke_long_requests *all)
     size_t rank = 0;
     for (deferred *d = all->first; d; d = d->next) {
         size_t its = d->taken ? SIZE_MAX : lately(all, d->owner);
+        /* The list has the newest first, so on equal rank the later one in it is the older. */
         if (!d->taken && (!best || its <= rank)) {
             best = d;
             rank = its;
@@ -148,6 +149,8 @@ bool tke_defer(tke_call *call, tke_long_fn *run, tke_handle_fn *handler)
     ticket *t = tkc_zalloc(svc->a, sizeof *t, &call->err);
     pthread_mutex_lock(&all->lock);
     bool room = has_room(all, call->owner);
+    /* Counted at once under the lock that it was checked under; it is listed below, when it is
+     * complete. */
     all->n += room && d && t;
     pthread_mutex_unlock(&all->lock);
     if (!d || !t || !room) {

@@ -241,6 +241,8 @@ static bool head_from_json(tkc_arena *arena, tinkc_str body, tke_head *out)
             out->seq = (tkc_opt_i64)TKC_SOME(tkc_json_i64(&j));
             readable = !tkc_failed(&err);
         } else {
+            /* A seq_id of another type must not be taken for an absent one: the request would get
+             * the next number, and its own would stay open. */
             readable &= !tkc_str_is(key, "seq_id") || kind == TKC_JSON_NULL;
             tkc_json_skip(&j);
         }
@@ -296,6 +298,8 @@ static bool fail_at_its_turn(tke_job *job, tinkc_str body, bool is_pb, const cha
     *seq = head.seq;
     tke_hash_begin(&h);
     tke_hash_i64(&h, job->kind);
+    /* Of the bytes as they came, since the fields could not be read: a repetition has the same
+     * bytes. */
     tke_hash_add(&h, body.data, body.len);
     job->hash = tke_hash_end(&h);
     return true;
@@ -369,6 +373,8 @@ bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, cons
         refuse_unknown(job, unknown);
     if (!ok)
         return fail_at_its_turn(job, body, is_pb, model_id, seq, err);
+    /* Of the decoded fields, not of the bytes: clients may encode a repetition in another order, or
+     * as JSON after protobuf. */
     job->hash = tke_job_hash(job);
     return true;
 }

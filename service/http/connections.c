@@ -32,10 +32,13 @@ void tke_peers_limit(tke_http *h, const tinkc_serve_options *o)
     size_t most = o->max_connections > 0 ? (size_t)o->max_connections : DEFAULT_CONNECTIONS;
     (void)getrlimit(RLIMIT_NOFILE, &files);
     size_t open = (size_t)files.rlim_cur;
+    /* Descriptors for files come first: a server whose connections take all of them can no longer
+     * write a checkpoint. */
     size_t room = open > 2 * FILES_IN_RESERVE ? open - FILES_IN_RESERVE : open / 2;
     most = most < room ? most : room;
     h->max_peers = most ? most : 1;
     h->head_ns = (o->head_timeout_ms > 0 ? o->head_timeout_ms : HEAD_S * 1000) * (int64_t)1000000;
+    /* Half of all, so that one client machine cannot shut out the rest. */
     h->max_per_address =
         o->max_per_address > 0 ? (size_t)o->max_per_address : (h->max_peers + 1) / 2;
 }
@@ -97,6 +100,7 @@ static void end_peer(tke_peer *p)
 static tke_peer *oldest_idle(const tke_http *h, const unsigned char *address)
 {
     tke_peer *oldest = NULL;
+    /* Not the newest: it was just accepted and looks idle only because its head has not arrived. */
     for (tke_peer *p = h->peers; p; p = p->next)
         if (!p->ended && p->state == TKE_PEER_HEAD && p != h->peers &&
             (!address || is_from(p, address)) && (!oldest || p->since_ns <= oldest->since_ns))
@@ -141,6 +145,8 @@ static tke_peer *peer_new(tke_http *h, struct MHD_Connection *connection)
     p->since_ns = tkc_monotonic_ns();
     if (getpeername(p->fd, (struct sockaddr *)(void *)&from, &len) == 0)
         read_address((const struct sockaddr *)(const void *)&from, p->address);
+    /* Clients of a UNIX socket have no address, and would all share one; the file's mode decides
+     * who may connect. */
     p->local = h->socket_path != NULL;
     return p;
 }
@@ -192,6 +198,8 @@ tke_peer *tke_peer_of(const tke_http *h, struct MHD_Connection *connection)
 void tke_peer_is(tke_peer *p, int32_t state)
 {
     pthread_mutex_lock(&p->http->lock);
+    /* The short deadline of a first head ends with the first answer: idle kept connections are
+     * normal. */
     if (p->state == TKE_PEER_BUSY && state == TKE_PEER_HEAD)
         p->first = false;
     p->state = state;

@@ -151,6 +151,7 @@ static void finish(tke_exchange *x, bool failed)
     x->failed = failed || x->incomplete; /* a partial answer must not look complete */
     wake(x);
     pthread_mutex_unlock(&x->lock);
+    /* Without x->lock: find_gone takes it inside h->lock, and the other order could deadlock. */
     tke_http_over(x);
     tke_exchange_drop(x);
 }
@@ -229,6 +230,8 @@ static struct MHD_Response *make_response(tke_exchange *x)
 enum MHD_Result tke_exchange_answer(tke_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
+    /* Nothing was sent yet, so the connection is closed without a status: half an answer would look
+     * like a valid one. */
     bool cut_off = x->failed && !x->streaming;
     struct MHD_Response *response = cut_off ? NULL : make_response(x);
     x->state = TKE_X_SENT;
@@ -248,6 +251,8 @@ enum MHD_Result tke_exchange_wait(tke_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
     x->inside = false;
+    /* Under the lock, or an answer that arrives between the look and the suspension would never
+     * resume it. */
     bool ready = x->state == TKE_X_ANSWERING;
     if (!ready) {
         x->state = TKE_X_SUSPENDED;

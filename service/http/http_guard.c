@@ -31,6 +31,7 @@ static tinkc_str host_alone(const char *host)
     }
     if (end < n && strspn(host + end + 1, "0123456789") != n - end - 1)
         return tkc_strn("", 0);
+    /* Only what names and addresses consist of: the host is copied into the links of answers. */
     for (size_t i = 0; i < end; i++)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]",
                     host[i]))
@@ -46,6 +47,8 @@ static bool is_ipv4_loopback(tinkc_str host)
         if (host.data[i] != '.' && (host.data[i] < '0' || host.data[i] > '9'))
             return false;
     }
+    /* Digits and dots only: '127.0.0.1.example.com' is a name of somebody else, which may lead
+     * here. */
     return dots == 3 && tkc_starts_with(host, "127.");
 }
 
@@ -66,6 +69,8 @@ bool tke_guard_knows(const tke_guard *g, const char *host)
         is_ipv4_loopback(alone))
         return true;
     tinkc_str bare = alone.data[0] == '[' ? tkc_strn(alone.data + 1, alone.len - 2) : alone;
+    /* A server that listens on all addresses does not know its names; they come from
+     * --allow-host. */
     bool any = g->bound && (strcmp(g->bound, "0.0.0.0") == 0 || strcmp(g->bound, "::") == 0);
     return (g->bound && !any && tkc_str_is_nocase(bare, g->bound)) || is_allowed(g, host, alone);
 }
@@ -90,6 +95,8 @@ static tke_verdict check_page(const tke_guard *g, const tke_head_values *h)
         return refuse(403, "origin_not_allowed",
                       "Requests from pages of '%.60s' are refused; --allow-host allows them",
                       h->origin);
+    /* Browsers send it with requests that have no Origin, such as images and scripts of another
+     * page; programs send neither. */
     bool foreign = h->fetch_site && strcmp(h->fetch_site, "same-origin") != 0 &&
                    strcmp(h->fetch_site, "none") != 0;
     if (foreign && !h->origin && !follows_link)
@@ -128,6 +135,7 @@ static tke_verdict check_length(const tke_head_values *h)
     if (h->n_content_length > 1 || h->n_transfer_encoding > 1 ||
         (h->n_content_length && h->n_transfer_encoding))
         return refuse(400, "bad_request", "The request gives its length more than once");
+    /* Eighteen digits fit into 64 bits; a proxy may cut or wrap what is longer. */
     if (h->content_length && (!*h->content_length || strlen(h->content_length) > 18 ||
                               strspn(h->content_length, "0123456789") != strlen(h->content_length)))
         return refuse(400, "bad_request", "Content-Length is not a number");
@@ -146,6 +154,8 @@ tke_verdict tke_guard_check(const tke_guard *g, const tke_head_values *h)
         return refuse(400, "bad_request", "A request must have exactly one Host header");
     if (h->host && *h->host && !host_alone(h->host).len)
         return refuse(400, "bad_request", "Host is not a name or an address");
+    /* Against DNS rebinding: a web page whose name suddenly leads to 127.0.0.1 still sends its own
+     * name as Host. */
     if (g->bound && g->needs_known_host && h->host && !tke_guard_knows(g, h->host))
         return refuse(403, "host_not_allowed",
                       "'%.60s' is not a name of this server; --allow-host allows it", h->host);
@@ -159,6 +169,7 @@ bool tke_guard_type_ok(const char *type)
         return false;
     while (name.len && name.data[name.len - 1] == ' ')
         name.len--;
+    /* The types that a form of a web page can send without asking are not among them. */
     return tkc_str_is_nocase(name, "application/json") ||
            tkc_str_is_nocase(name, "application/x-protobuf") ||
            tkc_str_is_nocase(name, "application/protobuf") ||

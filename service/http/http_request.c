@@ -293,6 +293,8 @@ static void take_body(tke_http *h, tke_peer *p, tke_exchange *x, const char *dat
         x->counted += len;
         size_t all = atomic_fetch_add(&h->body_bytes, len) + len;
         tke_peer_holds(p, x->counted);
+        /* The first piece of any body is taken: small requests work while large ones fill the
+         * memory. */
         if ((x->body.len == 0 || tke_peer_may_hold(p, all, body_bound(h))) &&
             tkc_buf_add(&x->body, data, len, &err))
             return;
@@ -386,6 +388,7 @@ void tke_request_cancel(tke_http *h, tke_exchange *x)
 static tke_exchange *find_gone(tke_http *h)
 {
     for (tke_exchange *x = h->active; x; x = x->next)
+        /* Only those that hold a body are asked: it costs a system call each. */
         if (!x->cancelled && x->holds_body && tke_exchange_peer_gone(&x->reply)) {
             x->cancelled = true;
             tke_exchange_keep(x);

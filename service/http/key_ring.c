@@ -148,6 +148,8 @@ bool tke_key_ring_replace(tke_key_ring *r, const char *const *lines, tinkc_error
     keys old = r->now;
     for (size_t i = 0; i < fresh.n; i++) {
         const key *before = find_id(&old, fresh.list[i].who.key_id);
+        /* A key that stays keeps its generation, and its tokens stay valid; one that is removed and
+         * added again gets a new one, so old tokens do not come back with it. */
         fresh.list[i].who.generation = before ? before->who.generation : r->generation;
     }
     r->generation++;
@@ -157,6 +159,7 @@ bool tke_key_ring_replace(tke_key_ring *r, const char *const *lines, tinkc_error
         if (find_id(&fresh, old.list[i].who.key_id))
             continue;
         tke_service_set_quota(r->svc, old.list[i].who.owner, &(tke_quota){ 0 });
+        /* Links carry no key, so they must end with it here. */
         tke_service_end_links(r->svc, old.list[i].who.owner);
     }
     for (size_t i = 0; i < fresh.n; i++)
@@ -221,6 +224,7 @@ bool tke_key_ring_identify(tke_key_ring *r, const char *given, tke_identity *out
     bool known = given && find_key(r, given, out);
     if (token && !known) {
         const key *k = find_id(&r->now, claims.key_id);
+        /* A token outlives its key otherwise: it is signed and valid for a day. */
         known = k && k->who.generation == claims.generation;
         if (known)
             *out = k->who;

@@ -40,6 +40,7 @@ static bool listen_unix(tke_http *h, const char *path, tinkc_error *err)
                      connect(probe_fd, (struct sockaddr *)(void *)&address, sizeof address) == 0;
         if (probe_fd >= 0)
             close(probe_fd);
+        /* Removing the file of a server that runs would cut it off from new clients. */
         if (alive)
             return tkc_fail(err, TINKC_E_CONNECTION, "%s: a server is listening there", path);
         (void)unlink(path);
@@ -47,6 +48,7 @@ static bool listen_unix(tke_http *h, const char *path, tinkc_error *err)
     char *kept = tkc_copy_str(h->a, tkc_str(path), err);
     if (!kept)
         return false;
+    /* The file is created private: between bind and a chmod others could connect. */
     mode_t before = umask(0077);
     int bad = bind(h->listen_fd, (struct sockaddr *)(void *)&address, sizeof address);
     umask(before);
@@ -79,6 +81,7 @@ static bool listen_tcp(tke_http *h, const char *host, int32_t port, tinkc_error 
     int why = errno;
     bool v6 = found->ai_family == AF_INET6;
     freeaddrinfo(found);
+    /* Checked before a failure to bind is reported: with that fixed, this would be the next one. */
     if (!loopback && tke_key_ring_is_empty(h->keys)) {
         tkc_fail(err, TINKC_E_ARGUMENT,
                  "host '%.100s' can be reached from other machines: api_keys are required", name);

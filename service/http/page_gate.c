@@ -43,6 +43,8 @@ bool tke_gate_allows(const tke_gate_request *r, const char *own_url, bool keys)
         if (!skip || !tkc_str_eq(tkc_strn(origin.data + skip, origin.len - skip), host))
             return false;
     }
+    /* With keys the key decides; without, the Host must be this machine, or a page elsewhere could
+     * reach it by DNS rebinding. */
     return keys || is_unix || (r->host && is_this_machine(without_port(host), own_url));
 }
 

@@ -49,6 +49,7 @@ static void copying_free(copying *c)
     tke_service *svc = c->svc;
     end_hold(c);
     tkc_release(svc->a, c, sizeof *c);
+    /* Last: a service that stops waits for this, and frees what the lines above use. */
     tke_file_work_end(svc);
 }
 

@@ -96,6 +96,8 @@ bool tke_journal_append(tke_store *s, const char *run, const tke_journal_record 
         if (ftruncate(fd, st.st_size) != 0)
             tkc_fail_errno(err, "%s", path);
     } else if (st.st_size == 0) { /* new: its name must survive a power loss too */
+        /* Asked of the size, not of who created the file: a first append that failed leaves an
+         * empty file whose name was never synced. */
         tkc_sync_parent(path, err);
     }
 done:
@@ -184,6 +186,7 @@ static bool read_records(const char *path, tke_journal_fn *fn, void *user, tinkc
             tkc_fail(err, TINKC_E_STORE, "%s: record %lld cannot be used", path, (long long)r.seq);
     /* Records appended after a torn one would never be read: cuts it off. */
     size_t whole = file.len - rest.len;
+    /* The copy is on disk before the rest is cut off: a crash between the two leaves both. */
     if (!tkc_failed(err) && rest.len)
         keep_damaged(path, &file, err);
     tkc_unmap_file(&file);

@@ -66,6 +66,8 @@ static bool session_row(const tke_row *row, void *user, tinkc_error *err)
     s->expired = s->finished != NULL;
     const char *const notes[] = { s->user_metadata, s->project_id, s->display_name,
                                   s->finish_detail };
+    /* Counted without a limit: what was accepted once must be there again, even if the limits have
+     * been lowered since. */
     tke_kept_add(b->svc, s->owner, TKE_KEPT_SESSION, &s->kept);
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
         tke_kept_add(b->svc, s->owner, tkc_str(notes[i]).len, &s->kept);
@@ -116,6 +118,7 @@ static bool restore_job(tke_service *svc, tke_run *run, int32_t kind, int64_t se
     job->run = run;
     job->seq = seq;
     job->state = TKE_DONE;
+    /* Its time to live begins again: clients need some time to come back after a restart. */
     job->done_ms = tkc_now_ms(svc->clock);
     job->result_is_pb = is_pb;
     if (result.data ? tkc_buf_str(&job->result, result, err) : tke_result_find(job, err)) {
@@ -234,6 +237,8 @@ static bool sampler_row(const tke_row *row, void *user, tinkc_error *err)
     s->session = session;
     s->base_model = tke_copy(svc, text_of(&b->arena, row, 2, err), err);
     s->ephemeral = ephemeral;
+    /* As if it was used now: the housekeeper drops ephemeral samplers that were not used for
+     * long. */
     s->used_ms = tkc_now_ms(svc->clock);
     if (!ephemeral)
         tke_kept_add(svc, s->owner, TKE_KEPT_SAMPLER, &s->kept);
@@ -258,6 +263,8 @@ static bool settle_unrecorded(const tke_unrecorded *r, void *user, tinkc_error *
         bool known = seen && seen->state != TKE_SEEN_NOT && seen->state != TKE_SEEN_REFUSED;
         if (known || r->seq > INT32_MAX || !tke_hash_eq(tke_unrecorded_run(run->id), r->run))
             continue;
+        /* As done, although its result is lost: the next number must not wait for this one, nor may
+         * a repeat of it be executed again. */
         if (!tke_run_see(b->svc, run, r->seq, r->kind, r->hash, r->epoch, TKE_SEEN_DONE, err))
             return false;
         tke_run_seen(run, r->seq)->failed = r->failed;
@@ -276,6 +283,8 @@ static bool settle_unrecorded(const tke_unrecorded *r, void *user, tinkc_error *
 static void unrecorded_settled(void *user, const tinkc_error *err)
 {
     tke_service *svc = user;
+    /* Not before the rows are committed: until then these records are the only trace of the
+     * requests. */
     if (!tkc_failed(err))
         tke_unrecorded_clear(svc->store); /* creates the file if it is missing */
 }
@@ -322,6 +331,8 @@ static void consider(tke_service *svc, tkc_arena *arena, char *folder, int32_t s
                      found *best)
 {
     found one = { .folder = folder, .slot = slot };
+    /* The mark in it is written when all other files are: a folder without it is of a save or an
+     * image that did not end. */
     if (!folder || !is_whole(svc, folder))
         return;
     read_state(arena, folder, &one);
@@ -431,6 +442,8 @@ static bool replay_record(const tke_journal_record *r, void *user, tinkc_error *
     job->run = p->run;
     job->seq = r->seq;
     job->hash = r->hash;
+    /* Exempts it from the limits of this start in tke_check_job: it was accepted under others, and
+     * must give the same result. */
     job->replayed = true;
     if (failed)
         fail_again(job, before);
@@ -536,6 +549,8 @@ static bool recover_run(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_
     int64_t from = best.next_seq ? best.next_seq : 1;
     bury_holes(run);
     run->image_seq = best.next_seq;
+    /* The next image goes to the other place: the one that the run continues from must stay whole
+     * until the new one is complete. */
     run->image_slot = best.slot == 0 ? 1 : 0;
     run->source = best.next_seq ? tke_copy(svc, best.folder, err) : NULL;
     run->n_passes = best.n_passes;
@@ -588,6 +603,9 @@ static void adopt(tke_service *svc, tke_run *run, int32_t kind, tkc_arena *arena
         (void)snprintf(path, sizeof path, "tinker://%s/%s/%s", run->id, tke_kind_name(kind),
                        entry->d_name);
         char *full = tkc_path_join(arena, parent, entry->d_name, &err);
+        /* A folder without a row: the process ended between placing it and committing. It is
+         * complete, so it is kept; a deleted one is never here, since its folder goes before its
+         * row. */
         if (tke_checkpoint_named(svc, path) || !full || !is_whole(svc, full))
             continue;
         tke_checkpoint *c = tke_checkpoint_add(svc, run->id, kind, entry->d_name, &err);
@@ -651,10 +669,14 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
                                "FROM samplers",
                                sampler_row, &b, err, "");
     for (size_t at = 0; ok && (run = tke_next_run(svc, &at));) {
+        /* A session is finished in one row; the process may have ended before its runs were
+         * unloaded. */
         if (run->session->finished && !tke_run_is_unloaded(run->is)) {
             tke_run_on(run, TKE_ON_UNLOAD_ASKED);
             tke_run_on(run, TKE_ON_UNLOADED);
         }
+        /* Again: the row of an unload is committed before its files are removed, and a crash may
+         * have come between. */
         if (run->is.life == TKE_RUN_UNLOADED)
             tke_run_remove_files(svc, run);
         if (run->is.life == TKE_RUN_UNLOADED || run->is.life == TKE_RUN_FAILED)
@@ -683,6 +705,8 @@ void tke_boot_base(tke_service *svc, tke_base *base)
             continue;
         run->base = base;
         for (tke_job *job = run->queue; job; job = job->next)
+            /* These were read at the start, when the model that the checks need was not there
+             * yet. */
             if (job->replayed && !tkc_failed(&job->invalid))
                 tke_check_job(job, run);
     }

@@ -35,6 +35,8 @@ static void set_source(tke_service *svc, tke_run *run, char *folder)
 bool tke_source_take(tke_service *svc, tke_run *run, const char *folder, int64_t next_seq)
 {
     tinkc_error ignored = { 0 };
+    /* An image and a save may overtake each other; going back to the older one would lose the
+     * requests between, whose journal records are gone. */
     if (run->is.life == TKE_RUN_UNLOADED || next_seq < run->image_seq)
         return false;
     char *source = tke_copy(svc, folder, &ignored);
@@ -42,6 +44,8 @@ bool tke_source_take(tke_service *svc, tke_run *run, const char *folder, int64_t
         return false;
     set_source(svc, run, source);
     run->image_seq = next_seq;
+    /* Work that was done while the folder was written is not in it: the run then stays due for
+     * another image. */
     if (run->changed_seq < next_seq)
         run->dirty_since_ms = 0;
     return true;
@@ -116,6 +120,8 @@ static bool to_slot(tke_service *svc, tke_run *run, const char *from, tkc_arena 
         tkc_release_str(svc->a, source);
         return false;
     }
+    /* Under the same lock as the move: a run that wakes up in between would look for its state in a
+     * folder that is gone. */
     set_source(svc, run, source);
     if (!tke_run_image_is_written(run->is))
         run->image_slot = 1 - slot;
@@ -133,6 +139,8 @@ bool tke_source_keep(tke_service *svc, tke_run *run, const char *folder, bool mo
     bool needed = is_source(svc, run, folder);
     pthread_mutex_unlock(&svc->lock);
     char *copy = needed && !move ? tke_store_temp(svc->store, &arena, err) : NULL;
+    /* Outside the lock, because it touches the disk and may have to copy; what changed meanwhile is
+     * checked again below. */
     if (copy && tke_link_folder(folder, copy, err) && tke_store_durable(svc->store))
         tke_sync_folder(copy, err);
     if (needed && !tkc_failed(err) && TKE_FAILPOINT("source.linked", err)) {

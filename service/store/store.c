@@ -272,6 +272,8 @@ void tke_txn_call(tke_txn *t, tke_txn_fn *fn, void *user)
 void tke_txn_commit(tke_txn *t, tke_txn_done *done, void *user)
 {
     if (!t) {
+        /* The one case in which `done` runs on the caller's thread: with a `done` that takes
+         * svc->lock, the caller must not hold that. */
         tinkc_error err = { 0 };
         tkc_fail_memory(&err);
         if (done)
@@ -292,6 +294,7 @@ void tke_txn_commit(tke_txn *t, tke_txn_done *done, void *user)
 void tke_store_sync(tke_store *s)
 {
     pthread_mutex_lock(&s->lock);
+    /* Only what is queued by now: under load the queue may never be empty. */
     uint64_t until = s->queued;
     while (s->finished < until && s->has_thread)
         pthread_cond_wait(&s->idle, &s->lock);
@@ -323,6 +326,8 @@ static void run_statement(tke_store *s, const statement *st, tinkc_error *err)
 static void run_txn(tke_store *s, tke_txn *t)
 {
     tinkc_error ignored = { 0 };
+    /* A savepoint for each, so that a statement that fails undoes only its own transaction: the
+     * others of the group belong to other clients. */
     bool isolated = t->has_sql && !tkc_failed(&t->err);
     if (isolated && !run_sql(s, "SAVEPOINT one", &t->err))
         return;
@@ -340,6 +345,8 @@ static void write_group(tke_store *s, tke_txn *first)
     tinkc_error err = { 0 }, ignored = { 0 };
     bool begun = run_sql(s, "BEGIN IMMEDIATE", &err) && TKE_FAILPOINT("store.begun", &err);
     for (tke_txn *t = first; t; t = t->next) {
+        /* Calls need no transaction: where none can begin, on a full disk for instance, requests
+         * can still be read, and fail by themselves. */
         if (begun || !t->has_sql)
             run_txn(s, t);
         /* Some failures, such as a full disk, roll back to BEGIN by themselves: this group's work
@@ -371,6 +378,8 @@ static void *writer(void *arg)
 {
     tke_store *s = arg;
     pthread_mutex_lock(&s->lock);
+    /* Ends with an empty queue only: what was queued before the store is closed is still
+     * committed. */
     while (s->first || !s->stop) {
         if (!s->first) {
             pthread_cond_wait(&s->wake, &s->lock);
@@ -383,6 +392,8 @@ static void *writer(void *arg)
         pthread_mutex_unlock(&s->lock);
         write_group(s, group);
         pthread_mutex_lock(&s->lock);
+        /* After the callbacks, so that tke_store_sync also waits for them: a service that stops
+         * fails its leftover jobs next, and no callback may still answer one. */
         s->finished = n;
         pthread_cond_broadcast(&s->idle);
     }
@@ -422,6 +433,8 @@ bool tke_store_query(tke_store *s, const char *sql, tke_row_fn *fn, void *user, 
         rc = sqlite3_step(stmt);
     while (rc == SQLITE_ROW && fn(&row, user, err));
     bool ok = rc == SQLITE_DONE || rc == SQLITE_ROW ? !tkc_failed(err) : fail_db(s, rc, err);
+    /* Also after an end in the middle: an open statement keeps its snapshot, and SQLite could never
+     * empty the log. */
     sqlite3_reset(stmt);
     sqlite3_clear_bindings(stmt);
     return ok;
@@ -451,9 +464,13 @@ static bool take_lock(tke_store *s, tkc_arena *arena, tinkc_error *err)
     char *path = tkc_path_join(arena, s->folder, "lock", err);
     if (!path)
         return false;
+    /* O_CLOEXEC: a child process would keep the lock when this one has ended. The file is never
+     * removed: two processes could then each lock one of that name. */
     s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (s->lock_fd < 0)
         return tkc_fail_errno(err, "%s", path);
+    /* flock, not fcntl: the latter's lock ends when any descriptor of the file is closed in this
+     * process. */
     if (flock(s->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) {
             tkc_fail(err, TINKC_E_STORE,
@@ -528,6 +545,8 @@ static bool next_epoch(tke_store *s, int64_t marked, tinkc_error *err)
     char update[120];
     if (!tke_store_query(s, sql, read_i64, &s->epoch, err, ""))
         return false;
+    /* The mark is written after the epoch's row is committed, so a mark that is ahead of the row
+     * proves that commits were lost. */
     s->lost_log |= marked > s->epoch;
     s->epoch = (marked > s->epoch ? marked : s->epoch) + 1;
     (void)snprintf(update, sizeof update,
@@ -551,6 +570,8 @@ static bool prepare_folders(tke_store *s, tkc_arena *arena, tinkc_error *err)
 {
     char *tmp = tkc_path_join(arena, s->folder, "tmp", err);
     char *runs = tkc_path_join(arena, s->folder, "runs", err);
+    /* Nothing on disk refers to tmp/: what is there was being written, or was on its way out, when
+     * the last process ended. */
     return tmp && runs && tkc_remove_tree(tmp, err) && tkc_make_dirs(tmp, err) &&
            tkc_make_lasting_dirs(runs, err);
 }
@@ -559,6 +580,8 @@ static bool prepare_folders(tke_store *s, tkc_arena *arena, tinkc_error *err)
  * SQLite gives its other files the mode of this one. */
 static bool keep_private(const char *path, tinkc_error *err)
 {
+    /* Before SQLite opens it: a file that it creates would be readable by others until its mode is
+     * changed. */
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return tkc_fail_errno(err, "%s", path);
@@ -579,6 +602,8 @@ static bool open_db(tke_store *s, tkc_arena *arena, tinkc_error *err)
         return fail_db(s, rc, err);
     sqlite3_busy_timeout(s->db, 5000);
     int64_t version = 0;
+    /* FULL syncs at each commit. NORMAL would be faster, but with a log a power loss may then take
+     * commits that clients were answered. */
     if (!run_sql(s, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA temp_store=MEMORY;",
                  err) ||
         !tke_store_query(s, "PRAGMA user_version", read_i64, &version, err, ""))
@@ -589,6 +614,8 @@ static bool open_db(tke_store *s, tkc_arena *arena, tinkc_error *err)
     if (!run_sql(s, schema, err) || !run_sql(s, "PRAGMA user_version=1", err) ||
         !next_epoch(s, marked, err))
         return false;
+    /* After the epoch's row: a crash before this leaves an old mark, which is harmless; a mark
+     * ahead of the row would be taken for a loss. */
     write_mark(s, s->lost_log ? "lost" : "open");
     if (s->lost_log)
         tkc_log_line(s->log, TINKC_LOG_ERROR,
@@ -622,6 +649,8 @@ static bool open_folder(tke_store *s, const char *folder, tkc_arena *arena, tink
     if (!folder)
         return true;
     s->folder = tkc_copy_str(s->a, tkc_str(folder), err);
+    /* The lock comes first: emptying the tmp/ of a store that another process has open would remove
+     * what that one is writing. */
     return s->folder && tkc_make_lasting_dirs(folder, err) && take_lock(s, arena, err) &&
            has_database(s, err) && prepare_folders(s, arena, err);
 }
@@ -663,6 +692,8 @@ static void close_db(tke_store *s)
 {
     if (!s->db)
         return;
+    /* Only an opener with an epoch may do it: one that just looks must leave the log to the process
+     * that has the store open. */
     bool emptied = s->epoch && sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE,
                                                          NULL, NULL) == SQLITE_OK;
     if (emptied && !s->lost_log)
@@ -716,6 +747,7 @@ void tke_store_close(tke_store *s)
     for (size_t i = 0; i < s->n_statements; i++)
         sqlite3_finalize(s->statements[i].stmt);
     close_db(s);
+    /* Released last: the next process must find the log emptied and the mark written. */
     if (s->lock_fd >= 0)
         close(s->lock_fd);
     pthread_mutex_destroy(&s->lock);

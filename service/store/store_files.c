@@ -51,6 +51,8 @@ static bool make_parent(const tke_store *s, const char *path, tinkc_error *err)
         return tkc_fail(err, TINKC_E_FILE, "%s: path too long", path);
     memcpy(parent, path, len);
     parent[len] = '\0';
+    /* The parents are synced as well: a power loss could otherwise take the whole folder of a run
+     * with its first checkpoint, although its save was answered. */
     return tke_store_durable(s) ? tkc_make_lasting_dirs(parent, err) : tkc_make_dirs(parent, err);
 }
 
@@ -90,6 +92,8 @@ void tke_store_take_back(tke_store *s, const char *temp, const char *final_path)
 {
     tinkc_error ignored = { 0 };
     (void)s;
+    /* By exchange again, not by removing and renaming: between these two the name would have
+     * nothing. */
     if (tkc_swap_names(temp, final_path))
         tkc_remove_tree(temp, &ignored);
     else
@@ -126,6 +130,8 @@ bool tke_link_folder(const char *from, const char *to, tinkc_error *err)
         if (fstatat(dirfd(source), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
             !S_ISREG(st.st_mode))
             continue;
+        /* A file system without hard links, or with a limit on their number, still gets its
+         * checkpoint. */
         ok = linkat(dirfd(source), e->d_name, target, e->d_name, 0) == 0 ||
              copy_file(from, to, e->d_name, err);
     }
@@ -151,6 +157,9 @@ void tke_share_file(const char *file, const char *other)
 {
     char link_name[4096];
     int n = snprintf(link_name, sizeof link_name, "%s.link", file);
+    /* Compared, because a name alone proves nothing: the other checkpoint may be of another step.
+     * The link is made under a second name first, so that a failure leaves the file that was just
+     * written. */
     if (n < 0 || (size_t)n >= sizeof link_name || !same_bytes(file, other) ||
         link(other, link_name) != 0)
         return;
@@ -208,6 +217,8 @@ bool tke_store_has_room(const tke_store *s, int64_t reserve)
 {
     struct statvfs st;
     const char *folder = tke_store_folder(s);
+    /* Where the free space is unknown, saving goes ahead: a write that does not fit fails and is
+     * undone. */
     if (!folder || statvfs(folder, &st) != 0)
         return true;
     return (uint64_t)st.f_bavail * st.f_frsize >= (uint64_t)reserve;

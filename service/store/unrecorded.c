@@ -72,6 +72,8 @@ bool tke_unrecorded_add(tke_store *s, const tke_unrecorded *r)
     int fd = open_file(s, O_RDWR);
     bool done = false;
     put(record, r);
+    /* Free places only, never beyond the end: the file was filled in advance, so this write needs
+     * no space on the full disk. */
     for (off_t at = 0; fd >= 0 && at + RECORD <= FILE_BYTES; at += RECORD) {
         static const unsigned char none[RECORD];
         if (pread(fd, there, RECORD, at) != RECORD)

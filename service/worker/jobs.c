@@ -177,6 +177,8 @@ static void send_fetched(tke_result_read *r, tinkc_bytes bytes, const tinkc_erro
                        r->job->request_id, why.message);
         return;
     }
+    /* Over HTTP the connection reports it, once the whole answer was sent: counted here, a result
+     * that got lost on the way would expire early. */
     if (!r->remote)
         tke_service_delivered(r->job->svc, r->job->request_id); /* before the client has it */
     send_bytes(r->job, r->reply, r->proto, bytes);
@@ -330,6 +332,8 @@ void tke_job_complete(tke_job *job)
         if (seen && seen->state == TKE_SEEN_PENDING)
             seen->state = TKE_SEEN_DONE;
     }
+    /* Taken out of both lists under the lock: a poll that is cancelled now is not found there, and
+     * so not answered and freed twice. */
     tke_waiter *waiters = job->waiters;
     job->waiters = NULL;
     for (tke_waiter *w = waiters; w; w = w->next_of_job)
@@ -340,6 +344,7 @@ void tke_job_complete(tke_job *job)
     }
     pthread_cond_broadcast(&svc->idle);
     pthread_mutex_unlock(&svc->lock);
+    /* Now, not with the job: a result may be kept for a day, the request is not needed for that. */
     tkc_arena_free(&job->arena);
     for (tke_waiter *next; waiters; waiters = next) {
         next = waiters->next_of_job;
@@ -373,6 +378,8 @@ static void row_committed(void *user, const tinkc_error *err)
     if (tkc_failed(err)) { /* training continues, but a crash may lose this request */
         tkc_log_line(&job->svc->log, TINKC_LOG_WARN, "%s: not recorded: %s", job->request_id,
                      err->message);
+        /* Its number must survive even so: after a restart the next one would wait for it in
+         * vain. */
         if (needs_row(job))
             (void)tke_unrecorded_add(job->svc->store,
                                      &(tke_unrecorded){ .run = tke_unrecorded_run(job->run->id),
@@ -432,6 +439,8 @@ void tke_job_add_row(tke_txn *txn, tke_job *job)
     job->state = TKE_COMMITTING;
     pthread_mutex_unlock(&svc->lock);
     tkc_buf_init(&text, svc->a, TKC_BUF_NO_MAX);
+    /* OR REPLACE: a request that is repeated from the journal has a row already, and so may one
+     * whose body was refused before. */
     tke_txn_exec(txn,
                  "INSERT OR REPLACE INTO requests(run_id, seq_id, kind, hash, request_id, state, "
                  "result) VALUES(?, ?, ?, ?, ?, ?, ?)",
@@ -455,6 +464,7 @@ static void finish(tke_job *job)
         return;
     }
     tke_txn *txn = tke_txn_new(job->svc->store, &err);
+    /* The file comes before the row: a restart that finds the row looks for the file. */
     if (large)
         tke_txn_call(txn, tke_result_spill, job);
     tke_job_add_row(txn, job);
@@ -502,6 +512,7 @@ static int32_t status_of_unknown(tke_call *call, const char *id, tke_txn **txn)
     tke_service *svc = call->svc;
     tinkc_str name, last;
     int64_t epoch, seq = -1;
+    /* An id with a future epoch was not made here; answered like one that never existed. */
     if (!split_id(id, &epoch, &name, &last) || epoch < 1 || epoch > svc->epoch)
         return 404;
     tke_run *run = tke_run_named(svc, name);
@@ -635,6 +646,7 @@ int64_t tke_poll_expire(tke_service *svc, int64_t now_ms)
         bool paused =
             cause->paused || hole; /* the SDK shows a reason only if the state is paused */
         const char *reason = hole ? missing : cause->reason;
+        /* It may be answered and dropped by others as soon as the lock is released. */
         tke_job_keep(job);
         pthread_mutex_unlock(&svc->lock);
         if (w->poll)
@@ -656,6 +668,8 @@ void tke_polls_close(tke_service *svc)
     pthread_mutex_unlock(&svc->lock);
     for (tke_waiter *next; all; all = next) {
         next = all->next;
+        /* 503, which clients repeat: after a restart the poll finds the result, or learns that it
+         * is lost. */
         tke_send_error(all->reply, svc->a, 503, "stopping", "The server is stopping");
         free_waiter(svc, all);
     }
@@ -701,6 +715,7 @@ void tke_cancel_future(tke_call *call)
         return;
     pthread_mutex_lock(&svc->lock);
     tke_job *job = tke_find_job(svc, in.request_id);
+    /* The same answer for a request of others: it must not tell which ids exist. */
     if (!job || !tkc_cstr_eq(job->owner, call->owner))
         status = 404;
     else if (job->kind != TKE_JOB_SAMPLE)

@@ -104,6 +104,7 @@ static char *write_result(tke_job *job, tkc_arena *arena, tinkc_error *err)
     }
     char *folder = tke_store_run_path(job->svc->store, arena, job->run->id, "results", err);
     char *path = lasting_path(job, arena, err);
+    /* Synced, since its row, committed next, promises the result after a restart. */
     return path && tkc_make_lasting_dirs(folder, err) &&
                    tkc_write_file(path, job->result.data, job->result.len, 0600, err)
                ? path
@@ -125,6 +126,8 @@ void tke_result_spill(tke_store *store, void *user, tinkc_error *err)
         tkc_buf_free(&job->result);
         tkc_buf_init(&job->result, job->svc->a, TKC_BUF_NO_MAX);
     } else {
+        /* A full disk must not fail a pass that was computed: its number is used, and the client
+         * could not repeat it. */
         tkc_log_line(&job->svc->log, TINKC_LOG_WARN, "%s: its result stays in memory: %s",
                      job->request_id, why.message);
     }
@@ -167,6 +170,7 @@ static void read_and_send(tkc_job *base)
     tinkc_error err = { 0 };
     tkc_mapping file = { .data = (const unsigned char *)job->result.data, .len = job->result.len };
     bool mapped = job->spill && tkc_map_file(job->spill, &file, &err);
+    /* A file that was cut off would be sent as a valid, shorter result. */
     if (mapped && (int64_t)file.len != job->result_bytes)
         tkc_fail(&err, TINKC_E_STORE, "%s: its size has changed", job->spill);
     r->send(r, (tinkc_bytes){ file.data, file.len }, &err);
@@ -182,6 +186,8 @@ void tke_result_fetch(tke_result_read *r)
     tinkc_error err = { 0 };
     tke_service *svc = r->job->svc;
     r->base.run = read_and_send;
+    /* Reading a file may wait for the disk, so it is left to a thread of its own; without one (the
+     * service stops), it is read here. */
     if (!r->job->spill || !svc->results->readers ||
         !tkc_pool_submit(svc->results->readers, &r->base, &err))
         read_and_send(&r->base);
@@ -244,6 +250,7 @@ void tke_results_reap(tke_service *svc, int64_t now_ms)
     for (size_t at = 0; (job = tke_next_job(svc, &at));)
         if (is_over(svc, job, now_ms))
             take_out(svc, job, &gone);
+    /* Only delivered ones: a result that no client has yet cannot be computed again. */
     while (tke_results_full(svc) && (oldest = oldest_delivered(svc)))
         take_out(svc, oldest, &gone);
     if (gone)

@@ -19,6 +19,8 @@
 #include "service/worker/run_queue.h"
 #include "service/worker/worker_memory.h"
 
+/* `seen` has an element for each number up to the highest: without this bound one request with a
+ * large seq_id would take gigabytes. */
 enum { MAX_AHEAD = 100000 };
 
 tke_seen *tke_run_seen(tke_run *run, int64_t seq)
@@ -111,6 +113,8 @@ tke_job *tke_run_take(tke_run *run)
     return job;
 }
 
+/* A refused body costs its sender next to nothing, but leaves a mark in memory and a row: far ahead
+ * of the run it gets neither. */
 enum { MAX_REFUSED_AHEAD = 1000 };
 
 void tke_run_settle_refused(tke_run *run, int64_t arrived)
@@ -193,7 +197,10 @@ void tke_gaps_expire(tke_service *svc, int64_t now_ms)
     for (size_t at = 0; !failed && (run = tke_next_run(svc, &at));) {
         bool hole = run->queue && run->queue->kind != TKE_JOB_UNLOAD && !run->create &&
                     run->queue->seq > run->next_seq;
+        /* Counted from the newest arrival: a client that still sends may be about to send the
+         * missing one, too. */
         bool late = now_ms - run->last_arrival_ms >= svc->set.seq_gap_timeout_ms;
+        /* Without a session nobody is left who could send the missing request. */
         if (hole && (late || (run->session && run->session->expired)))
             failed = tke_run_give_up(run);
     }
@@ -201,6 +208,7 @@ void tke_gaps_expire(tke_service *svc, int64_t now_ms)
     for (tke_job *next; failed; failed = next) {
         next = failed->next;
         const tinkc_error why = failed->invalid;
+        /* Without the lock, which completing a job takes. */
         tke_job_fail(failed, &why);
     }
 }
@@ -247,9 +255,13 @@ static void recognise(tke_service *svc, tke_run *run, const tke_job *job, int64_
         state = TKE_SEEN_ABANDONED;
     o->status = 200;
     if (state == TKE_SEEN_PENDING || state == TKE_SEEN_DONE || state == TKE_SEEN_LOST) {
+        /* A used number with other contents: the old promise would give the client the result of
+         * something else, and a new execution would be the second one of that number. */
         if (seen->kind != job->kind || !tke_hash_eq(seen->hash, job->hash))
             refuse(o, 400, "seq_id_reused", "seq_id %lld was already used for a different request",
                    (long long)number);
+        /* The id that was given the first time: after a restart a new epoch would make an id that
+         * no result has. */
         epoch = seen->epoch;
     } else {
         o->is_new = true;
@@ -291,6 +303,8 @@ static void take_in(tke_call *call, tke_run *run, tke_job *job, int64_t number, 
         return;
     job->queued_bytes = job->arena.taken;
     tke_held_add(svc, TKE_HELD_QUEUED, job->queued_bytes);
+    /* Nothing runs before it is in the journal: a crash could otherwise leave an effect, in an
+     * image or a save, of a request that recovery knows nothing of. */
     job->held = svc->set.durability == TINKC_DURABILITY_JOURNAL;
     tke_run_insert(run, job);
     tke_run_settle_refused(run, number);
@@ -306,6 +320,8 @@ static void admit(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq, o
         refuse(o, 400, "bad_request", "seq_id %lld is too far ahead: %lld is the next",
                (long long)number, (long long)run->next_seq);
     } else {
+        /* Before the limits: a client whose answer was lost must get its promise again, however
+         * much is queued by now. */
         recognise(call->svc, run, job, number, o);
         if (o->is_new)
             take_in(call, run, job, number, o);
@@ -348,6 +364,8 @@ static void record_written(void *user, const tinkc_error *err)
     tke_job *job = j->job;
     tke_service *svc = job->svc;
     pthread_mutex_lock(&svc->lock);
+    /* Acknowledged all the same, and failed at its turn: a refusal here would leave a gap in the
+     * sequence. */
     if (tkc_failed(err))
         tkc_error_copy(&job->invalid, err);
     assert(job->held && job->state == TKE_QUEUED); /* it cannot run before this */
@@ -396,6 +414,7 @@ void tke_run_accept(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq,
     bool is_pb = type && strstr(type, TKC_TYPE_PROTOBUF);
     bool forward = call->route.endpoint->id == TKC_EP_FORWARD;
     pthread_mutex_lock(&svc->lock);
+    /* A client that trains is there, even if its heartbeats do not arrive. */
     tke_session_touch(svc, run->session);
     run->last_request_us = tkc_wall_us(svc->clock);
     run->by_python |= tke_call_is_python(call);
@@ -405,6 +424,7 @@ void tke_run_accept(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq,
         refuse(&o, 404, "not_found", "Model was unloaded");
     else
         admit(call, run, job, seq, &o);
+    /* Read under the lock: the worker may take and finish the job as soon as it is released. */
     bool held = o.is_new && o.status == 200 && job->held;
     if (o.is_new && o.status == 200 && !held)
         pthread_cond_signal(&svc->work);

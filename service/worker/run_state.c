@@ -98,6 +98,8 @@ int64_t tke_run_stored_life(tke_run_states s)
 
 tke_run_life tke_run_life_of_row(int64_t column)
 {
+    /* A value of a newer version or a damaged row must not train: a failed run answers with an
+     * error, and its checkpoints can be used. */
     return column >= TKE_RUN_CREATING && column <= TKE_RUN_UNLOADED ? (tke_run_life)column
                                                                     : TKE_RUN_FAILED;
 }

@@ -95,6 +95,8 @@ static tke_job *runnable(tke_service *svc, tke_run *run)
         return NULL;
     if (!run->base && job->replayed) /* its model has not been registered yet */
         return NULL;
+    /* Looking for room walks all models, so a run that found none is not tried again until
+     * something was released or some time has passed. */
     if (run->is.memory == TKE_RUN_WAITING && run->room_seen == svc->worker->room_changes &&
         tkc_monotonic_ns() < run->room_retry_ns)
         return NULL;
@@ -240,10 +242,12 @@ static void train(tke_service *svc, tke_run *run)
     pthread_mutex_lock(&svc->lock);
     tke_job *first = run->create ? run->create : tke_run_head(run);
     assert(first); /* only the worker takes jobs from the front */
+    /* An unload must not wait for memory only to give it back. */
     bool needs_adapter = !run->create && first->kind != TKE_JOB_UNLOAD;
     pthread_mutex_unlock(&svc->lock);
     if (needs_adapter && !run->adapter) {
         bool awake = tke_work_wake(svc, run, false, &err);
+        /* A load replaces the state that cannot be read, and is the only way out for its client. */
         if (!awake && tkc_failed(&err) && first->kind == TKE_JOB_LOAD)
             awake = wake_for_load(svc, run, first, &err);
         if (!awake && !tkc_failed(&err)) {
@@ -297,6 +301,8 @@ bool tke_training_is_behind(double share, int64_t train_ns, int64_t sample_ns)
 static bool training_first(tke_service *svc, bool sampling)
 {
     if (!sampling) {
+        /* Training that had the machine for itself for an hour would otherwise stand still for as
+         * long when samples come. */
         svc->worker->train_ns = svc->worker->sample_ns = 0;
         return true;
     }
@@ -333,6 +339,8 @@ static bool work_once(tke_service *svc)
     tke_run *chore = housekeeping(svc);
     tke_run *run = next_run(svc, NULL, UINT64_MAX);
     pthread_mutex_unlock(&svc->lock);
+    /* Before the run: one that waits for room may get it from the one that is to be written and put
+     * to sleep. */
     if (chore)
         tend(svc, chore);
     int64_t start = tkc_monotonic_ns();
@@ -399,6 +407,7 @@ void *tke_worker_main(void *arg)
     for (;;) {
         bool did = work_once(svc);
         pthread_mutex_lock(&svc->lock);
+        /* Released only after a round without work: nothing may be under way in what is freed. */
         bool stop = svc->stop, release = svc->worker->wants_release && !did;
         svc->worker->wants_release &= !release;
         if (did) { /* the idle time starts again */

@@ -281,6 +281,8 @@ static void unload_recorded(void *user, const tinkc_error *err)
         tke_job_fail(job, err);
         return;
     }
+    /* Files go after the row: a crash between the two leaves files that the next start removes, and
+     * not a run without its state. */
     tke_run_remove_files(job->svc, job->run);
     tke_job_complete(job);
 }
@@ -487,6 +489,8 @@ static bool write_folder(writing *w)
     tke_adapter_save save = { .base_name = w->run->base_model,
                               .names = choose_names(w),
                               .dtype = w->state ? TKE_F32 : svc->set.adapter_dtype };
+    /* What a client asked for may use the reserve too; images, which nobody asked for, leave it to
+     * saves. */
     if (!tke_store_has_room(svc->store, w->job ? 0 : svc->set.disk_reserve))
         return tkc_fail(err, TINKC_E_STORE, "too little room on the disk");
     w->temp = tke_store_temp(svc->store, &w->arena, err);
@@ -503,6 +507,8 @@ static bool write_folder(writing *w)
         ok = encrypt_folder(w);
     if (ok)
         share_weights(w);
+    /* Checksums come after the encryption, since readers check the files as they are; the mark
+     * comes last, because recovery takes a folder with it for a complete one. */
     return ok && TKE_FAILPOINT("folder.tensors", err) && tke_sums_write(w->temp, err) &&
            tkc_write_file(mark, "", 0, 0600, err) && TKE_FAILPOINT("folder.marked", err) &&
            (!tke_store_durable(svc->store) || tke_sync_folder(w->temp, err));
@@ -600,6 +606,7 @@ static void continue_from(writing *w)
     tke_service *svc = w->svc;
     tinkc_error err = { 0 };
     pthread_mutex_lock(&svc->lock);
+    /* It may have been deleted, or its name taken by another save, since the row was committed. */
     bool newest = w->checkpoint->state == TKE_CKPT_DONE &&
                   tke_source_take(svc, w->run, w->target, w->next_seq);
     pthread_mutex_unlock(&svc->lock);
@@ -622,6 +629,7 @@ static void checkpoint_recorded(void *user, const tinkc_error *err)
         save_failed(w);
         return;
     }
+    /* Before the answer: the client may load or sample what it saved at once. */
     pthread_mutex_lock(&svc->lock);
     tke_checkpoint_written(w->checkpoint);
     forget_metadata(svc, w->replaced);
@@ -656,6 +664,8 @@ static void write_checkpoint(tkc_job *base)
     tinkc_error err = { 0 };
     if (tkc_failed(&w->err) || !encode_saved(w) || !write_folder(w))
         goto failed;
+    /* If the run continues from the folder that is replaced here, that one first becomes an image:
+     * should this save fail, the run still has its state. */
     (void)tke_source_keep(svc, w->run, w->target, false, &w->err);
     if (tkc_failed(&w->err) || !tke_store_place(svc->store, w->temp, w->target, &w->err))
         goto failed;
@@ -971,6 +981,7 @@ static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
     (void)snprintf(id, sizeof id, "%.64s:sample:%lld", run->session->id, (long long)number);
     (void)snprintf(part, sizeof part, "ephemeral/%lld", (long long)number);
     const char *folder = tke_store_run_path(svc->store, &job->arena, run->id, part, &err);
+    /* Taken before the lock: a copy of all weights takes long. */
     tke_snapshot *snapshot = tke_snapshot_take(run->adapter, &err);
     tke_work_snapshot_room(svc, snapshot ? tke_snapshot_bytes(snapshot) : 0);
     pthread_mutex_lock(&svc->lock);
@@ -1066,6 +1077,7 @@ static bool load_from(tke_service *svc, tke_job *job, tinkc_error *err)
         return tkc_fail(err, TINKC_E_MODEL,
                         "the checkpoint is of '%.100s', this model is of '%.100s'", other_base,
                         run->base_model);
+    /* Checked first: flipped bits in weights would train on without any error. */
     return folder && ((tke_sums_check(folder, err) &&
                        tke_adapter_load(run->adapter, folder, job->in.load.optimizer, err)) ||
                       name_checkpoint(err, folder, job->in.load.path));
@@ -1181,8 +1193,12 @@ static void place_image(void *user, const tinkc_error *err)
     tkc_error_copy(&w->err, err);
     w->recorded = !tkc_failed(err);
     pthread_mutex_lock(&svc->lock);
+    /* The folder of an unloaded run was removed, and a save may have recorded a newer state
+     * meanwhile: neither must come back. */
     bool wanted = w->run->is.life != TKE_RUN_UNLOADED && w->next_seq >= w->run->image_seq;
     pthread_mutex_unlock(&svc->lock);
+    /* The journal is cut after the image has its name: a crash between the two leaves records that
+     * the image contains, which recovery skips; the other order would lose them. */
     if (wanted && !tkc_failed(&w->err) &&
         tke_store_place(svc->store, w->temp, w->target, &w->err) &&
         TKE_FAILPOINT("image.placed", &w->err) && svc->set.durability == TINKC_DURABILITY_JOURNAL)
@@ -1239,6 +1255,8 @@ void tke_work_image(tke_service *svc, tke_run *run)
 void tke_work_sleep(tke_service *svc, tke_run *run)
 {
     pthread_mutex_lock(&svc->lock);
+    /* Work may have arrived since it was asked: then it stays, instead of being read from disk
+     * again at once. */
     bool busy = (run->queue && run->is.memory != TKE_RUN_YIELDING) || run->create;
     if (busy)
         tke_run_on(run, TKE_ON_STAYS);

@@ -60,6 +60,7 @@ static tke_snapshot *find_snapshot(tke_service *svc, tke_job *job, bool *wait, t
     size_t bytes = tke_snapshot_bytes(found);
     tke_work_snapshot_room(svc, bytes);
     pthread_mutex_lock(&svc->lock);
+    /* Still empty, although the lock was released to read the file: only the worker sets it. */
     *(s && s->ephemeral ? &s->snapshot : &c->snapshot) = tke_snapshot_keep(found);
     tke_held_add(svc, TKE_HELD_SNAPSHOTS, bytes);
     pthread_mutex_unlock(&svc->lock);
@@ -70,6 +71,8 @@ static tke_snapshot *find_snapshot(tke_service *svc, tke_job *job, bool *wait, t
 
 bool tke_samples_have_room(const tke_service *svc, size_t n)
 {
+    /* Tokens are compared before the new ones are added: a single sample of any length is accepted
+     * by an idle server. */
     return (int64_t)(svc->worker->n_samples + n) <= svc->set.max_sample_queue &&
            !tke_results_full(svc) &&
            (int64_t)svc->worker->n_sample_tokens <= svc->set.max_queued_tokens;
@@ -163,6 +166,7 @@ static bool start(tke_service *svc, tke_job *job)
         tkc_fail(&err, TINKC_E_CANCELLED, "the sample was cancelled");
     if (!tkc_failed(&err) && ready_infer(svc, base, &err))
         snapshot = find_snapshot(svc, job, &wait, &err);
+    /* Not started, and not failed: the save that it waits for has not been answered either. */
     if (wait)
         return false;
     if (!tkc_failed(&err)) {
@@ -193,6 +197,7 @@ bool tke_work_samples_start(tke_service *svc)
         if (start(svc, jobs))
             continue;
         pthread_mutex_lock(&svc->lock); /* back to the end of the queue */
+        /* At the end, so that samples of other checkpoints do not wait for this one's file. */
         *svc->worker->samples_end = jobs;
         svc->worker->samples_end = &jobs->next;
         pthread_mutex_unlock(&svc->lock);
@@ -340,6 +345,8 @@ static void finish(tke_service *svc, tke_gen *gen)
     if (tkc_failed(&err)) {
         fail_sample(svc, job, &err);
     } else if (job->in.sample.stream) {
+        /* Before the answer: a client that sends its next sample at once must find this one's place
+         * free. */
         leave(svc, job);
         tke_stream_end(job, gen, NULL);
         tke_job_drop(job);
@@ -394,6 +401,7 @@ void tke_work_samples_stop(tke_service *svc)
     tkc_fail(&why, TINKC_E_SERVER, "the server is stopping");
     for (tke_job *job = svc->worker->generating; job; job = job->next)
         tke_gen_cancel(job->in.sample.running);
+    /* Bounded, so that a generator that does not end cannot hold up the end of the process. */
     for (int round = 0; svc->worker->generating && round < 1000; round++)
         tke_work_samples_step(svc);
     tke_job *jobs = take_samples(svc);

@@ -152,6 +152,8 @@ static void finish_pass(tke_service *svc, tke_job *job, tke_pass *pass)
 {
     tinkc_error err = pass->err;
     bool ok = !tkc_failed(&err) && encode_pass(job, pass, &err);
+    /* Before the answer: a client that asks for a flush right after it must find the run marked as
+     * changed. */
     count_pass(svc, job, !ok);
     if (ok)
         note_loss(svc, job, pass);
@@ -205,6 +207,7 @@ static void blame_weights(tke_pass *p)
 void tke_work_passes(tke_service *svc, tke_job **jobs, size_t n)
 {
     tinkc_error err = { 0 };
+    /* As many as MAX_JOBS of worker.c, which bounds n. */
     tke_pass passes[64], *list[64];
     tke_job *running[64];
     size_t n_running = 0;
