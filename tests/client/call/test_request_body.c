@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "client/call/body.h"
 #include "support/failing_calls.h"
 
@@ -214,7 +215,7 @@ TEST_WITH(reads_that_fail, setup, teardown)
     assert_true(call_has_failed());
     assert_int_equal(err.code, TINKC_E_FILE);
     char want[200];
-    (void)snprintf(want, sizeof want, "%s: Input/output error", path);
+    (void)snprintf(want, sizeof want, "%s: %s", path, tkc_errno_text(EIO)); /* a C library's words */
     assert_string_equal(err.message, want);
     char byte;
     fail_call("pread", 1);
