@@ -23,7 +23,7 @@ typedef struct tcu_pairs {
     int32_t *chosen;           /* [n][top] experts; -1 in a padding row */
     int32_t *pair_of;          /* [n][top] -1 in a padding row */
     int32_t *slot_of;          /* [n * top] back */
-    int32_t *start;            /* [n_experts + 1] first pair of each expert */
+    int32_t *start;            /* [n_experts + 2] first pair of each expert; all pairs, all tiles that are not empty */
     float *weight;             /* [n][top] */
     tcu_tile *tiles; /* [tcu_tile_room]: segment is the expert, rows are pairs; n = 0: empty */
     int32_t *counts; /* scratch: [tcu_order_chunks][n_experts] */
@@ -107,6 +107,27 @@ typedef struct tcu_router {
 /* logits [n][ld] (+ bias, written back) -> chosen, weights; then the order of pairs and their tiles. The larger logit wins, the
  * lower expert among equals. exp(z - max) are added in ascending order of the chosen experts; over all: 32 sums of every 32nd, then a tree. */
 int tcu_route(const tcu_router *, float *logits, const tcu_pairs *, tcu_stream);
+/* Norm, router, choice and order in one launch (cuda_route.cu), for the rows of a decoding step; rows that are not there are left out. */
+enum { TCU_ROUTE_ROWS = 16 };
+typedef struct tcu_norm_route {
+    const float *h;
+    const tcu_bf16 *y;  /* or NULL: h + y is normed, */
+    float *h_out;       /* and written here, unless NULL */
+    const float *norm;
+    float eps;
+    tcu_bf16 *a;        /* the normed rows */
+    const tcu_bf16 *w;  /* the router's matrix, [padded][hidden] */
+    int32_t padded, hidden;
+    float *logits;      /* [rows][padded] */
+    tcu_router router;
+    tcu_pairs pairs;
+} tcu_norm_route;
+/* shared: bytes of shared memory that a block may have. Needs what tcu_decode_here asks about. */
+bool tcu_norm_route_here(const tcu_norm_route *, size_t shared);
+int tcu_norm_route_run(const tcu_norm_route *, tcu_stream);
+/* As tcu_route but the written back biases, for few rows. */
+bool tcu_route_few_here(const tcu_pairs *);
+int tcu_route_few(const tcu_router *, const float *logits, const tcu_pairs *, tcu_stream);
 /* dweight [n][top] -> dlogits in bf16 [n][ld], 0 in columns past the experts. */
 int tcu_route_back(const tcu_router *, const float *logits, const tcu_pairs *, const float *dweight,
                    tcu_bf16 *dlogits, tcu_stream);
@@ -158,7 +179,7 @@ int tcu_shared_join(const tcu_shared *, const tcu_bf16 *part, const float *dgate
 
 typedef struct tcu_stack {     /* one matrix of each expert: [out][in] */
     tcu_bf16 *w;               /* NULL: packed */
-    uint8_t *blocks, *scales;  /* mxfp4: in / 2 bytes (tcu_order_blocks) and in / 32 scales a row */
+    uint8_t *blocks, *scales;  /* mxfp4: in / 2 bytes and in / 32 scales a row, eight rows a strip (cuda_mxfp4.cuh) */
     float *bias;               /* [experts][out] or NULL */
     int32_t out, in;           /* multiples of 8 */
 } tcu_stack;
@@ -182,6 +203,17 @@ typedef struct tcu_grouped {
 int tcu_grouped_product(const tcu_grouped *, tcu_stream);
 /* The same for many rows by warpgroups, where tcu_decode_here. */
 int tcu_grouped_wide(const tcu_grouped *, tcu_stream);
+/* Few pairs, tiles of TCU_FEW_TILE: the same without `transposed`, and m = what the act makes of y (cuda_strips.cu). y NULL: not kept; m NULL:
+ * without an act. Packed weights. */
+enum { TCU_STRIP_ROWS = 16 };
+typedef struct tcu_inner {
+    tcu_grouped g;
+    tcu_expert_act act;
+    tcu_bf16 *m;
+} tcu_inner;
+int tcu_strips_inner(const tcu_inner *, tcu_stream);
+/* y [rows][out] = bf16(the weighted sum of a row's products), up to TCU_STRIP_ROWS rows; no adapters. */
+int tcu_strips_outer(const tcu_grouped *, tcu_bf16 *y, tcu_stream);
 /* The experts' own factors alone, of pairs x: low = A_e x, or (back) dlow = scale dy B_e of each part. fp32 [pairs][ld]. */
 int tcu_own_low(const tcu_grouped *, bool back, float *low, int64_t ld, tcu_stream);
 /* Gradients of the experts' own factors, over pairs in the order of steps: B_e += dy^T (scale low), A_e += dlow^T x. */
@@ -196,8 +228,8 @@ typedef struct tcu_own_gradient {
     int64_t ld_low;
 } tcu_own_gradient;
 int tcu_own_grow(const tcu_own_gradient *, tcu_stream);
-/* Codes of mxfp4 from a file's order into that of tcu_stack.blocks, in place. */
-int tcu_order_blocks(uint8_t *blocks, int64_t bytes, tcu_stream);
+/* Rows of mxfp4 from a file's order into that of a tcu_stack, in place. rows: a multiple of 8. */
+int tcu_order_blocks(uint8_t *blocks, uint8_t *scales, int32_t rows, int32_t in, tcu_stream);
 /* The packed matrices of all experts that have pairs, exactly, as bf16. */
 int tcu_unpack(const tcu_stack *, const tcu_pairs *, tcu_bf16 *w, tcu_stream);
 

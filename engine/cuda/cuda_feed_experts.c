@@ -65,7 +65,7 @@ static void keep(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_
     TCU_SLOT(w, t, PAIR_OF, int32_t, pairs);
     TCU_SLOT(w, t, SLOT_OF, int32_t, pairs);
     TCU_SLOT(w, t, WEIGHT, float, pairs);
-    TCU_SLOT(w, t, START, int32_t, experts + 1);
+    TCU_SLOT(w, t, START, int32_t, experts + 2);
     TCU_SLOT(w, t, TILES, tcu_tile, few > many ? few : many);
     TCU_SLOT(w, t, COUNTS, int32_t, (size_t)tcu_order_chunks((int32_t)pairs) * experts);
     if (keeps_logits(x))
@@ -158,6 +158,12 @@ static float *logits_of(const tcu_turn *u)
     return keeps_logits(experts_of(u)) ? u->keep->at[LOGITS] : u->work->at[CHOICE];
 }
 
+/* Are products made strip by strip (cuda_strips.cu)? */
+static bool by_strips(const tcu_pairs *pairs, const tcu_stack *s)
+{
+    return pairs->tile_rows == TCU_FEW_TILE && !s->w;
+}
+
 /* A stack that products can read: few rows read packed ones. */
 static bool ready_stack(const tcu_turn *u, const tcu_stack *s, const tcu_pairs *pairs,
                         bool transposed, tcu_stack *out, tinkc_error *err)
@@ -189,6 +195,34 @@ static bool multiply(const tcu_turn *u, const tcu_stack *s, tcu_grouped *how, ti
 
 /* ---- forward ---- */
 
+static tcu_norm_route norm_route_of(const tcu_turn *u)
+{
+    const tcu_model *m = u->rows->model;
+    const tcu_experts *x = experts_of(u);
+    tcu_norm_route p = { .eps = (float)m->config.rms_eps,
+                         .w = x->router,
+                         .padded = x->padded,
+                         .hidden = m->hidden,
+                         .logits = u->work->at[CHOICE],
+                         .router = router_of(u),
+                         .pairs = pairs_of(u) };
+    if (u->normed) {
+        p.h = u->normed->h;
+        p.y = u->normed->y;
+        p.h_out = u->normed->h_out;
+        p.norm = u->normed->weights;
+        p.a = u->normed->a;
+    }
+    return p;
+}
+
+static bool norms(const tcu_turn *u)
+{
+    const tcu_norm_route p = norm_route_of(u);
+    return tcu_decode_here() &&
+           tcu_norm_route_here(&p, u->rows->model->device->props.sharedMemPerBlockOptin);
+}
+
 static bool route(const tcu_turn *u, const tcu_bf16 *a, tinkc_error *err)
 {
     tcu_model *m = u->rows->model;
@@ -206,8 +240,15 @@ static bool route(const tcu_turn *u, const tcu_bf16 *a, tinkc_error *err)
                       .n = x->padded,
                       .k = m->hidden,
                       .valid = u->rows->n };
-    return tcu_multiply(d, &q, err) &&
-           tcu_ok(d, tcu_route(&router, logits_of(u), &pairs, d->stream), "routing", err);
+    if (u->normed) {
+        const tcu_norm_route p = norm_route_of(u);
+        return tcu_ok(d, tcu_norm_route_run(&p, d->stream), "routing", err);
+    }
+    if (!tcu_multiply(d, &q, err))
+        return false;
+    if (u->cached && tcu_route_few_here(&pairs))
+        return tcu_ok(d, tcu_route_few(&router, logits_of(u), &pairs, d->stream), "routing", err);
+    return tcu_ok(d, tcu_route(&router, logits_of(u), &pairs, d->stream), "routing", err);
 }
 
 /* a -> gu, m of pairs. */
@@ -225,7 +266,16 @@ static bool make_inner(const tcu_turn *u, const tcu_bf16 *a, tinkc_error *err)
     g.y = t[GU];
     g.low = t[LOW_IN];
     g.ld_low = g.lora.ld_low;
-    return tcu_group_low(u, &x->in, a, t[LOW_IN], err) && multiply(u, &x->gate_up, &g, err) &&
+    if (!tcu_group_low(u, &x->in, a, t[LOW_IN], err))
+        return false;
+    if (by_strips(&g.pairs, &x->gate_up)) {
+        tcu_inner p = { .g = g, .act = act, .m = u->work->at[M] };
+        p.g.w = x->gate_up;
+        p.g.bias = x->gate_up.bias;
+        p.g.y = u->cached ? NULL : g.y; /* for the backward pass */
+        return tcu_ok(d, tcu_strips_inner(&p, d->stream), "experts", err);
+    }
+    return multiply(u, &x->gate_up, &g, err) &&
            tcu_ok(d,
                   tcu_act(&act, t[GU], u->work->at[M], (int64_t)u->rows->n * x->top, d->stream),
                   "SwiGLU", err);
@@ -258,6 +308,11 @@ static bool make_output(const tcu_turn *u, tcu_bf16 *y, tinkc_error *err)
     g.x = u->work->at[M];
     g.ldx = x->width;
     g.y = u->work->at[WIDE];
+    if (!adapters && u->rows->n <= TCU_STRIP_ROWS && by_strips(&g.pairs, &x->down)) {
+        g.w = x->down;
+        g.bias = x->down.bias;
+        return tcu_ok(d, tcu_strips_outer(&g, y, d->stream), "experts", err);
+    }
     return multiply(u, &x->down, &g, err) &&
            tcu_ok(d,
                   tcu_pairs_combine(&g.pairs, g.y, m->hidden, adapters ? u->wide : NULL, y,
@@ -279,17 +334,39 @@ static tcu_shared shared_of(const tcu_turn *u)
                          .width = u->rows->model->hidden };
 }
 
-/* Adds its weighted result to y. */
-static bool shared_forward(const tcu_turn *u, const tcu_bf16 *a, tcu_bf16 *y, tinkc_error *err)
+/* Its result and its gate. */
+static bool make_shared(const tcu_turn *u, const tcu_bf16 *a, tinkc_error *err)
 {
-    tcu_device *d = u->rows->model->device;
     const tcu_experts *x = experts_of(u);
     void *const *t = u->keep->at;
+    return tcu_dense_forward(u, &x->shared, SHARED, u->work->at[SHARED_M], a, t[RESULT], err) &&
+           (!x->shared_gate.rows || tcu_group_wide(u, &x->shared_gate, a, t[GATE], err));
+}
+
+/* Is it made beside the chosen ones? Adapters have launches of their own beside products. */
+static bool is_beside(const tcu_turn *u)
+{
+    return experts_of(u)->shared.inner && u->cached && !u->rows->most;
+}
+
+static bool make_beside(const tcu_turn *u, const tcu_bf16 *a, tinkc_error *err)
+{
+    tcu_device *d = u->rows->model->device;
+    cudaStream_t stream = d->stream;
+    if (!tcu_fork(d, 1, err))
+        return false;
+    d->stream = d->beside[0];
+    bool ok = make_shared(u, a, err);
+    d->stream = stream;
+    return ok;
+}
+
+/* Adds its weighted result to y. */
+static bool add_shared(const tcu_turn *u, tcu_bf16 *y, tinkc_error *err)
+{
+    tcu_device *d = u->rows->model->device;
     tcu_shared p = shared_of(u);
-    return !x->shared.inner ||
-           (tcu_dense_forward(u, &x->shared, SHARED, u->work->at[SHARED_M], a, t[RESULT], err) &&
-            (!p.gate || tcu_group_wide(u, &x->shared_gate, a, t[GATE], err)) &&
-            (!y || tcu_ok(d, tcu_shared_add(&p, t[RESULT], y, d->stream), "adding experts", err)));
+    return !y || tcu_ok(d, tcu_shared_add(&p, u->keep->at[RESULT], y, d->stream), "adding experts", err);
 }
 
 /* After the chosen ones: adds to dx. */
@@ -312,10 +389,20 @@ static bool shared_backward(const tcu_turn *u, const tcu_bf16 *a, const tcu_bf16
                            "the shared expert", err)));
 }
 
+static bool make_chosen(const tcu_turn *u, const tcu_bf16 *a, tcu_bf16 *y, tinkc_error *err)
+{
+    return make_inner(u, a, err) && make_low_down(u, err) && (!y || make_output(u, y, err));
+}
+
 static bool forward(const tcu_turn *u, const tcu_bf16 *a, tcu_bf16 *y, tinkc_error *err)
 {
-    return route(u, a, err) && make_inner(u, a, err) && make_low_down(u, err) &&
-           (!y || make_output(u, y, err)) && shared_forward(u, a, y, err);
+    if (!route(u, a, err))
+        return false;
+    if (is_beside(u))
+        return make_beside(u, a, err) && make_chosen(u, a, y, err) &&
+               tcu_join(u->rows->model->device, 1, err) && add_shared(u, y, err);
+    return make_chosen(u, a, y, err) &&
+           (!experts_of(u)->shared.inner || (make_shared(u, a, err) && add_shared(u, y, err)));
 }
 
 /* ---- backward ---- */
@@ -464,4 +551,5 @@ const tcu_part tcu_part_experts = { .runs = runs,
                                     .work = work,
                                     .forward = forward,
                                     .backward = backward,
+                                    .norms = norms,
                                     .step = forward };

@@ -4,9 +4,9 @@
  * many rows an expert has, nor which rows share a tile. Rows of several adapters may: then each adapter's part is computed for the
  * whole tile and added where it belongs.
  */
-#include "cuda/cuda_bits.cuh"
 #include "cuda/cuda_grouped.cuh"
 #include "cuda/cuda_grow.cuh"
+#include "cuda/cuda_mxfp4.cuh"
 
 /* Many rows: as a whole product; few: one warp's rows, weights streamed. Second: the same tile for the adapters' part. */
 template <bool T> struct many {
@@ -111,169 +111,11 @@ template <bool T> static int choose_grouped(const tcu_grouped *p, tcu_stream str
     return add ? run_grouped<many<T>, true>(p, stream) : run_grouped<many<T>, false>(p, stream);
 }
 
-/* ---- mxfp4, few rows ---- */
-
-/* Codes 2 i and 2 i + 1 of a lane's word, which lie 16 bits apart: their bits three places below the sign are, as bf16, the code times
- * 2^-126. */
-DEVICE uint32_t code_pair(uint32_t word, int i)
-{
-    uint32_t low = i < 2 ? word << (6 - 4 * i) : word >> (4 * i - 6);
-    return and_or(word << (12 - 4 * i), 0x80008000u, low & 0x01c001c0u);
-}
-
-DEVICE uint32_t times_pair(uint32_t v, uint32_t by)
-{
-    __nv_bfloat162 x = __hmul2(*(__nv_bfloat162 *)&v, *(__nv_bfloat162 *)&by);
-    return *(uint32_t *)&x;
-}
-
-DEVICE uint32_t both(uint32_t half)
-{
-    return half << 16 | half;
-}
-
-/* A power of two as bf16, twice. */
-DEVICE uint32_t power_pair(int exponent)
-{
-    return both(exponent > -127 ? (uint32_t)(exponent + 127) << 7 : 0x40);
-}
-
-/* The scale of a block as two factors, for what code_pair leaves open, too; the second is 1 unless numbers are above 6. */
-DEVICE uint32_t first_factor(int scale)
-{
-    return power_pair(scale <= 128 ? scale - 1 : 126);
-}
-
-DEVICE uint32_t second_factor(int scale)
-{
-    return power_pair(scale <= 128 ? 0 : scale - 127);
-}
-
-/* 16 pairs, 64 rows of weights that stay packed until they are operands: of the right one a lane has two neighbours along k, which
- * are a pair in its word of a block. 128 numbers along k a stage. */
-struct packed_few {
-    typedef shape<TCU_FEW_TILE, 64, 1, 4, false, false, 64, 2> S; /* for the adapters' part; the sums lie in it alike */
-    enum { BK = 128, STAGES = 6, X = TCU_FEW_TILE * BK, W = S::BN * BK / 4, BYTES = STAGES * (X + W) * 2 };
-};
-
-DEVICE void load_packed(const uint8_t *rows, int n, int k0, int k, bf16 *tile)
-{
-    typedef packed_few F;
-#pragma unroll
-    for (int at = threadIdx.x; at < F::S::BN * 4; at += F::S::THREADS) {
-        int r = at / 4, c = at % 4;
-        bool valid = r < n && k0 + c * 32 < k;
-        copy16(tile + swizzle<32>(r, c), valid ? rows + (int64_t)r * (k / 2) + k0 / 2 + c * 16 : rows, valid);
-    }
-}
-
-/* Four scales of a row from block b on. */
-DEVICE uint32_t load_scales(const uint8_t *scales, int b, int blocks)
-{
-    uint32_t all = 0;
-#pragma unroll
-    for (int c = 0; c < 4; c++)
-        all |= (b + c < blocks ? (uint32_t)__ldg(scales + b + c) : 127) << 8 * c;
-    return all;
-}
-
-/* acc += a stage. */
-DEVICE void multiply_packed(float acc[1][2][4], const bf16 *xt, const bf16 *wt, const uint32_t scales[2], int blocks)
-{
-    typedef packed_few F;
-    int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * 16 + lane / 4;
-#pragma unroll
-    for (int c = 0; c < 4; c++) {
-        uint32_t x[2][4];
-        if (c >= blocks)
-            break;
-#pragma unroll
-        for (int s = 0; s < 2; s++)
-            ldmatrix(x[s], xt + swizzle<F::BK>(lane & 15, c * 4 + s * 2 + (lane >> 4)));
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            uint32_t raw = *(const uint32_t *)(wt + swizzle<32>(mine + j * 8, c) + lane % 4 * 2);
-            int scale = scales[j] >> 8 * c & 0xff;
-            uint32_t first = first_factor(scale), w[4];
-            bool large = __any_sync(0xffffffffu, scale > 128);
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                w[i] = times_pair(code_pair(raw, i), first);
-                w[i] = large ? times_pair(w[i], second_factor(scale)) : w[i];
-            }
-            mma(acc[0][j], x[0], w[0], w[1]);
-            mma(acc[0][j], x[1], w[2], w[3]);
-        }
-    }
-}
-
-/* grid: columns, tiles. */
-template <bool ADD> __global__ void __launch_bounds__(packed_few::S::THREADS) grouped_packed(tcu_grouped p, int width, int k)
-{
-    typedef packed_few F;
-    typedef F::S S;
-    extern __shared__ __align__(128) unsigned char shared[];
-    __shared__ tile_rows<S::BM> rows;
-    bf16 *xt = (bf16 *)shared, *wt = xt + F::STAGES * F::X;
-    int per = (width + S::BN - 1) / S::BN, tiles = (k + F::BK - 1) / F::BK;
-    place at = { p.pairs.tiles[blockIdx.y], (int)blockIdx.x / per, (int)blockIdx.x % per * S::BN, 0 };
-    at.columns = width - at.n0;
-    if (!at.t.n)
-        return;
-    find_rows<S::BM>(p, at.t, 0, ADD, rows);
-    int64_t first = ((int64_t)at.t.segment * p.parts + at.part) * width + at.n0;
-    const uint8_t *w = p.w.blocks + first * (k / 2), *of[2];
-    picked a = { p.x, p.ldx, at.t.n, rows.x };
-    int mine = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
-    uint32_t scales[2], next[2];
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        of[j] = p.w.scales + (first + min(mine + j * 8, at.columns - 1)) * (k / 32);
-        next[j] = load_scales(of[j], 0, k / 32);
-    }
-    auto fetch = [&](int tile) {
-        if (tile < tiles) {
-            load_operand<S::BM, F::BK, S::THREADS, false>(a, tile * F::BK, k, xt + tile % F::STAGES * F::X);
-            load_packed(w, at.columns, tile * F::BK, k, wt + tile % F::STAGES * F::W);
-        }
-        copy_commit();
-    };
-    for (int i = 0; i < F::STAGES - 1; i++)
-        fetch(i);
-    float acc[1][2][4] = {};
-    for (int i = 0; i < tiles; i++) {
-        copy_wait<F::STAGES - 2>();
-        __syncthreads();
-        fetch(i + F::STAGES - 1);
-        for (int j = 0; j < 2; j++) {
-            scales[j] = next[j];
-            next[j] = load_scales(of[j], (i + 1) * 4, k / 32);
-        }
-        multiply_packed(acc, xt + i % F::STAGES * F::X, wt + i % F::STAGES * F::W, scales, k / 32 - i * 4);
-    }
-    copy_wait<0>();
-    finish<S, S, ADD>(p, at, rows, acc, width, shared, S::BM * S::BN * 4);
-}
-
-template <bool ADD> static int run_packed(const tcu_grouped *p, tcu_stream stream)
-{
-    typedef packed_few F;
-    int tiles = tcu_tile_room(p->pairs.n * p->pairs.top, p->pairs.n_experts, F::S::BM), width = p->w.out / p->parts;
-    static_assert(F::BYTES >= F::S::BM * F::S::BN * 4 + F::S::BYTES, "sums and the adapters' tiles fit into the ring");
-    cudaError_t e = cudaFuncSetAttribute(grouped_packed<ADD>, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES);
-    if (e)
-        return e;
-    dim3 grid((width + F::S::BN - 1) / F::S::BN * p->parts, tiles);
-    grouped_packed<ADD><<<grid, F::S::THREADS, F::BYTES, stream>>>(*p, width, p->w.in);
-    return cudaGetLastError();
-}
-
 int tcu_grouped_product(const tcu_grouped *p, tcu_stream stream)
 {
     if (!p->w.w) {
-        if (p->transposed || p->pairs.tile_rows != TCU_FEW_TILE)
-            return cudaErrorInvalidValue;
-        return p->low && p->lora.most ? run_packed<true>(p, stream) : run_packed<false>(p, stream);
+        const tcu_inner all = { .g = *p };
+        return p->transposed || p->pairs.tile_rows != TCU_FEW_TILE ? cudaErrorInvalidValue : tcu_strips_inner(&all, stream);
     }
     return p->transposed ? choose_grouped<true>(p, stream) : choose_grouped<false>(p, stream);
 }
@@ -420,47 +262,64 @@ int tcu_own_grow(const tcu_own_gradient *p, tcu_stream stream)
 __global__ void __launch_bounds__(256) unpack_blocks(tcu_stack s, tcu_pairs p, bf16 *w)
 {
     int64_t e = blockIdx.y, count = (int64_t)s.out * s.in / 32;
+    int blocks = s.in / 32;
     if (p.start[e] == p.start[e + 1])
         return;
     for (int64_t i = blockIdx.x * 256 + threadIdx.x; i < count; i += (int64_t)gridDim.x * 256) {
-        uint4 bytes = ((const uint4 *)s.blocks)[e * count + i];
-        int scale = s.scales[e * count + i];
-        uint32_t first = first_factor(scale), second = second_factor(scale);
+        int64_t row = e * s.out + i / blocks, strip = row / STRIP * STRIP * blocks;
+        int b = (int)(i % blocks), scale = s.scales[strip + scale_at(row % STRIP, b, blocks)];
+        uint32_t first = first_factor(scale), second = second_factor(scale), words[4];
+#pragma unroll
+        for (int t = 0; t < 4; t++)
+            words[t] = *(const uint32_t *)(s.blocks + strip * 16 + word_at(row % STRIP, b, t, blocks));
         uint4 *to = (uint4 *)(w + (e * count + i) * 32);
 #pragma unroll
         for (int q = 0; q < 4; q++) {
             uint32_t x[4];
 #pragma unroll
-            for (int j = 0; j < 4; j++)
-                x[j] = times_pair(times_pair(code_pair((&bytes.x)[j], q), first), second);
+            for (int t = 0; t < 4; t++)
+                x[t] = times_pair(times_pair(code_pair(words[t], q), first), second);
             to[q] = make_uint4(x[0], x[1], x[2], x[3]);
         }
     }
 }
 
-/* A thread for each block, whose bytes hold neighbours: byte 4 i + t becomes pair i of lane t's word. */
-__global__ void __launch_bounds__(256) order_blocks(uint4 *blocks, int64_t count)
+/* A block for each strip. A file's block has 16 bytes of two neighbours each: byte 4 i + t becomes pair i of lane t's word. */
+__global__ void __launch_bounds__(256) order_strip(uint8_t *codes, uint8_t *scales, int blocks)
 {
-    int64_t i = blockIdx.x * 256ll + threadIdx.x;
-    if (i >= count)
-        return;
-    uint4 from = blocks[i], to;
+    extern __shared__ __align__(128) unsigned char shared[];
+    uint32_t *from = (uint32_t *)shared;
+    uint8_t *of = shared + STRIP * blocks * 16;
+    codes += (int64_t)blockIdx.x * STRIP * blocks * 16;
+    scales += (int64_t)blockIdx.x * STRIP * blocks;
+    for (int i = threadIdx.x; i < STRIP * blocks * 4; i += blockDim.x)
+        from[i] = ((const uint32_t *)codes)[i];
+    for (int i = threadIdx.x; i < STRIP * blocks; i += blockDim.x)
+        of[i] = scales[i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < STRIP * blocks; i += blockDim.x) {
+        int row = i / blocks, b = i % blocks;
 #pragma unroll
-    for (int t = 0; t < 4; t++) {
-        uint32_t word = 0;
+        for (int t = 0; t < 4; t++) {
+            uint32_t word = 0;
 #pragma unroll
-        for (int pair = 0; pair < 4; pair++) {
-            uint32_t byte = (&from.x)[pair] >> 8 * t & 0xffu;
-            word |= (byte & 15u) << 4 * pair | byte >> 4 << (4 * pair + 16);
+            for (int pair = 0; pair < 4; pair++) {
+                uint32_t byte = from[i * 4 + pair] >> 8 * t & 0xffu;
+                word |= pack_codes(pair, byte & 15u, byte >> 4);
+            }
+            *(uint32_t *)(codes + word_at(row, b, t, blocks)) = word;
         }
-        (&to.x)[t] = word;
+        scales[scale_at(row, b, blocks)] = of[i];
     }
-    blocks[i] = to;
 }
 
-int tcu_order_blocks(uint8_t *blocks, int64_t bytes, tcu_stream stream)
+int tcu_order_blocks(uint8_t *blocks, uint8_t *scales, int32_t rows, int32_t in, tcu_stream stream)
 {
-    return launch(order_blocks, dim3((unsigned)((bytes / 16 + 255) / 256)), 256, 0, stream, (uint4 *)blocks, bytes / 16);
+    int bytes = STRIP * (in / 32) * 17;
+    cudaError_t e = cudaFuncSetAttribute(order_strip, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (rows % STRIP || in % 32)
+        return cudaErrorInvalidValue;
+    return e ? e : launch(order_strip, dim3(rows / STRIP), 256, bytes, stream, blocks, scales, in / 32);
 }
 
 int tcu_unpack(const tcu_stack *s, const tcu_pairs *p, tcu_bf16 *w, tcu_stream stream)

@@ -126,10 +126,18 @@ static bool run_part(const tcu_turn *u, const tcu_part *part, const tcu_slots *k
     tcu_device *d = m->device;
     tcu_slots work;
     tcu_turn own = tcu_part_turn(u, part, keep, &work, at);
-    if (!tcu_ok(d,
-                tcu_add_norm(r->h, r->y, r->y || h_out != r->h ? h_out : NULL, norm,
-                             (float)m->config.rms_eps, at->a, u->rows->n, m->hidden, d->stream),
-                "a norm", err))
+    const tcu_normed normed = { .h = r->h,
+                                .y = r->y,
+                                .h_out = r->y || h_out != r->h ? h_out : NULL,
+                                .weights = norm,
+                                .a = at->a };
+    if (u->cached && part->norms && part->norms(&own))
+        own.normed = &normed;
+    else if (!tcu_ok(d,
+                     tcu_add_norm(normed.h, normed.y, normed.h_out, norm,
+                                  (float)m->config.rms_eps, at->a, u->rows->n, m->hidden,
+                                  d->stream),
+                     "a norm", err))
         return false;
     r->h = h_out;
     r->y = at->y;
@@ -143,6 +151,8 @@ bool tcu_layer_run(const tcu_turn *u, const tcu_place *at, tcu_residual *r, bool
     if (l->mixer && !run_part(u, l->mixer, &at->acts->mixer, at, l->mixer_norm, at->h_in,
                               output || l->feed, r, err))
         return false;
+    /* in a step a norm that blocks make for themselves is not made in place */
+    bool other = l->mixer || (u->cached && r->h == at->h_in);
     return !l->feed || run_part(u, l->feed, &at->acts->feed, at, l->feed_norm,
-                                l->mixer ? at->acts->h_mid : at->h_in, output, r, err);
+                                other ? at->acts->h_mid : at->h_in, output, r, err);
 }

@@ -167,12 +167,28 @@ static size_t state_bytes(const tcu_model *m, const tcu_layer *l)
 
 /* ---- forward ---- */
 
+/* Can B, C and what time steps are made of be multiplied beside z and x? By our own kernel: the library's have one work space. */
+static bool is_beside(const tcu_turn *u)
+{
+    const tcu_linear *v = &u->layer->space.vectors;
+    return u->cached && !u->rows->most && v->w && !v->bias && u->rows->padded <= TCU_SMALL_ROWS;
+}
+
 static bool make_inputs(const tcu_turn *u, const tcu_bf16 *a, tinkc_error *err)
 {
+    tcu_device *d = u->rows->model->device;
     const tcu_space *x = &u->layer->space;
+    const tcu_linear *v = &x->vectors;
     void *const *t = u->keep->at;
-    return tcu_group_forward(u, &x->in, a, t[LOW_IN], t[ZX], err) &&
-           tcu_group_forward(u, &x->vectors, a, NULL, t[VECTORS], err);
+    if (!is_beside(u))
+        return tcu_group_forward(u, &x->in, a, t[LOW_IN], t[ZX], err) &&
+               tcu_group_forward(u, v, a, NULL, t[VECTORS], err);
+    return tcu_fork(d, 1, err) &&
+           tcu_ok(d,
+                  tcu_small(false, a, v->w, t[VECTORS], v->rows, u->rows->padded, v->rows, v->in,
+                            NULL, NULL, d->beside[0]),
+                  "multiplying few rows", err) &&
+           tcu_group_forward(u, &x->in, a, t[LOW_IN], t[ZX], err) && tcu_join(d, 1, err);
 }
 
 static bool convolve(const tcu_turn *u, const tcu_conv *c, tinkc_error *err)

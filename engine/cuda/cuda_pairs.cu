@@ -3,169 +3,19 @@
  * The order is a counting sort: chunks of slots are counted, one block adds up, chunks are placed; a pair's place depends
  * only on the choices. Sums over a row's experts run in ascending order of the experts.
  */
-#include <limits.h>
-#include "cuda/cuda_experts.h"
-#include "cuda/cuda_rows.cuh"
+#include "cuda/cuda_act.cuh"
+#include "cuda/cuda_choice.cuh"
 
 enum { ROWS = 8 };   /* rows or pairs of a block, one a warp */
 enum { AHEAD = 16 }; /* counts loaded at once */
 
 /* ---- the choice ---- */
 
-/* exp(z - max) of the chosen, added in ascending order; or of all: every 32nd by a lane, then a tree. */
-DEVICE float sum_of(const tcu_pairs &p, const tcu_router &r, const float *z, float mine, float *max)
-{
-    int lane = threadIdx.x % 32;
-    float sum = 0;
-    if (r.all) {
-        float top = -INFINITY;
-        for (int e = lane; e < p.n_experts; e += 32)
-            top = fmaxf(top, z[e]);
-        *max = warp_max(top);
-        for (int e = lane; e < p.n_experts; e += 32)
-            sum += expf(z[e] - *max);
-        return warp_sum(sum);
-    }
-    *max = warp_max(lane < p.top ? mine : -INFINITY);
-    float e = expf(mine - *max);
-    for (int k = 0; k < p.top; k++)
-        sum += __shfl_sync(0xffffffffu, e, k);
-    return sum;
-}
-
-/* The best of what the lanes offer: the larger, the lower index among equals. */
-template <typename T> DEVICE void best_of(T &value, int &index)
-{
-#pragma unroll
-    for (int d = 16; d; d >>= 1) {
-        T v = __shfl_xor_sync(0xffffffffu, value, d);
-        int i = __shfl_xor_sync(0xffffffffu, index, d);
-        bool better = v > value || (v == value && i < index);
-        value = better ? v : value;
-        index = better ? i : index;
-    }
-}
-
-/* exp(-|x|) cannot overflow. */
-DEVICE float exact_sigmoid(float x)
-{
-    float e = expf(-fabsf(x));
-    return __fdiv_rn(x < 0 ? e : 1.0f, 1.0f + e);
-}
-
-/* The p.top experts with the largest scores, the lower among equals: of each lane one, in no order. score(e): -infinity = not this one. */
-template <typename T, typename F> DEVICE int best_experts(const tcu_pairs &p, F score)
-{
-    enum { EACH = TCU_MAX_EXPERTS / 32 };
-    int lane = threadIdx.x % 32, mine = INT_MAX;
-    uint32_t taken = 0; /* bit i: expert lane + 32 i */
-    for (int k = 0; k < p.top; k++) {
-        T value = -INFINITY;
-        int index = INT_MAX;
-        for (int i = 0; i < EACH && lane + 32 * i < p.n_experts; i++) {
-            T v = score(lane + 32 * i);
-            v = v == v ? v : -(T)INFINITY; /* what is not a number loses, and shows in the weights */
-            if (!(taken >> i & 1) && (v > value || index == INT_MAX)) {
-                value = v;
-                index = lane + 32 * i;
-            }
-        }
-        best_of(value, index);
-        if (index % 32 == lane)
-            taken |= 1u << index / 32;
-        mine = lane == k ? index : mine;
-    }
-    return mine;
-}
-
-/* Sums are in double: the bias may be large and its differences small. */
-DEVICE double sigmoid_score(const tcu_router &r, const float *z, int e)
-{
-    return (double)exact_sigmoid(z[e]) + (double)r.choice[e];
-}
-
-/* Bit g: experts of group g may be chosen. A lane has a group. */
-DEVICE uint32_t kept_groups(const tcu_router &r, const float *z, int n_experts)
-{
-    int lane = threadIdx.x % 32, size = n_experts / r.n_groups;
-    double best = -INFINITY, next = -INFINITY;
-    if (r.n_groups <= 1)
-        return 0xffffffffu;
-    for (int e = lane * size; lane < r.n_groups && e < (lane + 1) * size; e++) {
-        double x = sigmoid_score(r, z, e);
-        next = x > best ? best : x > next ? x : next;
-        best = x > best ? x : best;
-    }
-    double sum = lane < r.n_groups ? best + next : -INFINITY;
-    uint32_t kept = 0;
-    for (int k = 0; k < r.kept_groups; k++) {
-        double value = kept >> lane & 1 ? -INFINITY : sum;
-        int index = lane < r.n_groups && !(kept >> lane & 1) ? lane : INT_MAX;
-        best_of(value, index);
-        kept |= 1u << index;
-    }
-    return kept;
-}
-
-/* The weight of the lane's expert: its sigmoid, divided by the sum over them, which is made in ascending order. */
-DEVICE float sigmoid_weight(const tcu_router &r, const tcu_pairs &p, float score)
-{
-    float s = exact_sigmoid(score), sum = 0;
-    for (int k = 0; k < p.top; k++)
-        sum += __shfl_sync(0xffffffffu, s, k);
-    return (r.normalised ? __fdiv_rn(s, sum + 1e-20f) : s) * r.scale;
-}
-
-DEVICE int choose_experts(const tcu_router &r, const float *z, const tcu_pairs &p)
-{
-    if (!r.choice)
-        return best_experts<float>(p, [&](int e) { return z[e]; });
-    uint32_t kept = kept_groups(r, z, p.n_experts);
-    int size = p.n_experts / max(r.n_groups, 1);
-    return best_experts<double>(
-        p, [&](int e) { return r.n_groups <= 1 || (kept >> e / size & 1) ? sigmoid_score(r, z, e) : -INFINITY; });
-}
-
-/* The experts of one row, by a warp. */
-DEVICE void choose_row(const tcu_router &r, float *logits, const tcu_pairs &p, int row)
-{
-    int lane = threadIdx.x % 32;
-    int32_t *chosen = p.chosen + (int64_t)row * p.top;
-    float *weight = p.weight + (int64_t)row * p.top, *z = logits + (int64_t)row * r.ld;
-    if (r.present && r.present[row] < 0) {
-        if (lane < p.top) {
-            chosen[lane] = p.pair_of[(int64_t)row * p.top + lane] = -1;
-            weight[lane] = 0;
-        }
-        return;
-    }
-    if (r.bias)
-        for (int e = lane; e < p.n_experts; e += 32)
-            z[e] = __fadd_rn(z[e], r.bias[e]);
-    __syncwarp();
-    int mine = choose_experts(r, z, p), rank = 0;
-    for (int k = 0; k < p.top; k++)
-        rank += __shfl_sync(0xffffffffu, mine, k) < mine;
-    if (lane < p.top)
-        chosen[rank] = mine;
-    __syncwarp();
-    mine = lane < p.top ? chosen[lane] : 0; /* ascending */
-    float max, score = lane < p.top ? z[mine] : -INFINITY, w;
-    if (r.choice) {
-        w = sigmoid_weight(r, p, score);
-    } else {
-        float sum = sum_of(p, r, z, score, &max);
-        w = __fdiv_rn(expf(score - max), sum);
-    }
-    if (lane < p.top)
-        weight[lane] = w;
-}
-
 __global__ void __launch_bounds__(ROWS * 32) choose(tcu_router r, float *logits, tcu_pairs p)
 {
     int row = blockIdx.x * ROWS + threadIdx.x / 32;
     if (row < p.n)
-        choose_row(r, logits, p, row);
+        choose_row(r, logits + (int64_t)row * r.ld, p, row);
 }
 
 /* ---- the order ---- */
@@ -185,42 +35,13 @@ __global__ void __launch_bounds__(TCU_ORDER_SLOTS) count(tcu_pairs p)
         p.counts[(int64_t)blockIdx.x * p.n_experts + e] = of[e];
 }
 
-/* The sum of x over the threads before this one; *all: of all. The block has 1024 threads. */
-DEVICE int sum_before(int x, int *all)
-{
-    __shared__ int part[32];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, sum = x;
-#pragma unroll
-    for (int d = 1; d < 32; d <<= 1) {
-        int other = __shfl_up_sync(0xffffffffu, sum, d);
-        sum += lane >= d ? other : 0;
-    }
-    __syncthreads();
-    if (lane == 31)
-        part[warp] = sum;
-    __syncthreads();
-    int before = 0, whole = 0;
-    for (int i = 0; i < (int)(blockDim.x / 32); i++) {
-        before += i < warp ? part[i] : 0;
-        whole += part[i];
-    }
-    *all = whole;
-    return before + sum - x;
-}
-
 /* Starts and tiles from the pairs of each expert, of which a thread has one; returns its start. */
 DEVICE int make_tiles(const tcu_pairs &p, int total)
 {
-    int e = threadIdx.x, pairs, tiles;
-    int start = sum_before(total, &pairs), first = sum_before(tcu_tiles_of(total, p.tile_rows), &tiles);
-    if (e < p.n_experts)
-        p.start[e] = start;
-    if (e == 0)
-        p.start[p.n_experts] = pairs;
-    for (int i = 0; i < tcu_tiles_of(total, p.tile_rows); i++)
-        p.tiles[first + i] = tcu_expert_tile(e, start, start + total, i, p.tile_rows);
-    for (int i = tiles + e; i < tcu_tile_room(p.n * p.top, p.n_experts, p.tile_rows); i += blockDim.x)
-        p.tiles[i] = tcu_tile{ 0, 0, 0 };
+    int pairs, tiles, start = sum_before(total, &pairs), first = sum_before(tcu_tiles_of(total, p.tile_rows), &tiles);
+    if ((int)threadIdx.x < p.n_experts)
+        put_tiles(p, threadIdx.x, start, total, first);
+    end_tiles(p, pairs, tiles);
     return start;
 }
 
@@ -257,37 +78,11 @@ __global__ void __launch_bounds__(TCU_ORDER_SLOTS) put(tcu_pairs p)
     p.slot_of[at] = slot;
 }
 
-/* All of it for a chunk of slots, by one block. */
-__global__ void __launch_bounds__(TCU_MAX_EXPERTS) route_few(tcu_router r, float *logits, tcu_pairs p)
-{
-    __shared__ int32_t list[TCU_ORDER_SLOTS], of[TCU_MAX_EXPERTS];
-    int t = threadIdx.x, slots = p.n * p.top;
-    for (int row = t / 32; row < p.n; row += TCU_MAX_EXPERTS / 32)
-        choose_row(r, logits, p, row);
-    of[t] = 0;
-    __syncthreads();
-    int expert = t < slots ? p.chosen[t] : -1;
-    if (t < slots)
-        list[t] = expert;
-    if (expert >= 0)
-        atomicAdd(&of[expert], 1);
-    __syncthreads();
-    of[t] = make_tiles(p, of[t]);
-    __syncthreads();
-    if (expert < 0)
-        return;
-    int at = of[expert] + tcu_rank_in(list, t);
-    p.pair_of[t] = at;
-    p.slot_of[at] = t;
-}
-
 int tcu_route(const tcu_router *r, float *logits, const tcu_pairs *p, tcu_stream stream)
 {
     int chunks = tcu_order_chunks(p->n * p->top);
     if (p->n_experts > TCU_MAX_EXPERTS || p->top > TCU_MAX_TOP || p->top > p->n_experts)
         return cudaErrorInvalidValue;
-    if (chunks == 1)
-        return launch(route_few, dim3(1), TCU_MAX_EXPERTS, 0, stream, *r, logits, *p);
     choose<<<(p->n + ROWS - 1) / ROWS, ROWS * 32, 0, stream>>>(*r, logits, *p);
     count<<<chunks, TCU_ORDER_SLOTS, 0, stream>>>(*p);
     add_up<<<1, TCU_MAX_EXPERTS, 0, stream>>>(*p, chunks);
@@ -478,18 +273,6 @@ int tcu_pairs_spread(const tcu_pairs *p, bool weighted, const tcu_bf16 *from, in
 }
 
 /* ---- gate and up ---- */
-
-/* Of one number: h, and with dh the gradients. */
-DEVICE float act_one(const tcu_expert_act &a, float g, float u)
-{
-    if (a.squared)
-        return fmaxf(g, 0) * fmaxf(g, 0);
-    if (!a.limit)
-        return g * sigmoid(g) * u;
-    g = fminf(g, a.limit);
-    u = fminf(fmaxf(u, -a.limit), a.limit);
-    return (u + 1) * (g * sigmoid(a.alpha * g));
-}
 
 DEVICE void act_back_one(const tcu_expert_act &a, float dh, float &g, float &u)
 {

@@ -55,6 +55,14 @@ typedef struct tcu_cached { /* a step: the paged cache, of one layer */
     int32_t n_narrow, n_wide;
 } tcu_cached;
 
+typedef struct tcu_normed { /* what a part's input is the norm of */
+    const float *h;
+    const tcu_bf16 *y;   /* or NULL: h + y is normed, */
+    float *h_out;        /* and written here, unless NULL */
+    const float *weights;
+    tcu_bf16 *a;         /* the input */
+} tcu_normed;
+
 typedef struct tcu_turn { /* a part at work on all rows of a layer */
     const tcu_rows *rows;
     const tcu_layer *layer;
@@ -63,6 +71,7 @@ typedef struct tcu_turn { /* a part at work on all rows of a layer */
     tcu_bf16 *dlow;           /* scratch of backward passes */
     const tcu_packed *packed; /* NULL in a step */
     const tcu_cached *cached; /* NULL in training */
+    const tcu_normed *normed; /* a step: the norm is the part's to make; else NULL */
     unsigned char *states;    /* a step: the layer's bytes of slot 0 */
     size_t state_stride;
 } tcu_turn;
@@ -79,6 +88,8 @@ struct tcu_part {
     /* dy -> dx (NULL = not wanted); adds to the gradients of the adapters. May write over what was kept. */
     bool (*backward)(const tcu_turn *, const tcu_bf16 *a, const tcu_bf16 *dy, tcu_bf16 *dx,
                      tinkc_error *err);
+    /* Does a step make the norm of its input itself? NULL = no. */
+    bool (*norms)(const tcu_turn *);
     /* As forward, over the cache and the states. */
     bool (*step)(const tcu_turn *, const tcu_bf16 *a, tcu_bf16 *y, tinkc_error *err);
     /* Numbers of a block of the cache; bytes of a sequence's state, a multiple of 16. NULL = none. */

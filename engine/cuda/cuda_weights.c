@@ -400,11 +400,12 @@ static bool load_part(loader *l, const rows_of *r, size_t row, size_t padded, co
     size_t width = (size_t)to->in, at = (r->expert * (size_t)to->out + row) * width;
     if (to->w)
         return load_rows(l, r, padded, width, to->w + at);
-    return load_bytes(l, r, m->data, width / 2, to->blocks + at / 2) &&
+    uint8_t *blocks = to->blocks + at / 2, *scales = to->scales + at / TKE_MXFP4_BLOCK;
+    return load_bytes(l, r, m->data, width / 2, blocks) &&
+           load_bytes(l, r, m->scales, width / TKE_MXFP4_BLOCK, scales) &&
            tcu_ok(l->d,
-                  tcu_order_blocks(to->blocks + at / 2, (int64_t)(r->n * width / 2), l->d->stream),
-                  "packing weights", l->err) &&
-           load_bytes(l, r, m->scales, width / TKE_MXFP4_BLOCK, to->scales + at / TKE_MXFP4_BLOCK);
+                  tcu_order_blocks(blocks, scales, (int32_t)r->n, (int32_t)width, l->d->stream),
+                  "packing weights", l->err);
 }
 
 /* Biases [n, out] in the order of the rows on the card: with `paired` gates at even places, ups at odd ones. */

@@ -251,6 +251,16 @@ static void clear_states(tcu_sampler *s, size_t batch)
         CK(tcu_sampler_copy_state(s, (int32_t)i, (int32_t)n - 1, &fault));
 }
 
+/* A number that stands for all bits. */
+static uint64_t bits_of(const float *x, size_t n)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+    const unsigned char *bytes = (const void *)x;
+    for (size_t i = 0; i < n * sizeof *x; i++)
+        hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
+    return hash;
+}
+
 /* Rows have n_loras adapters, as many of each. last: the log-probs of the last step, or NULL. With `profile` the times of the last
  * replay of the graph, which is captured in the second step, are printed. */
 static void decode_once(tcu_sampler *s, const char *name, int which, size_t batch, size_t context,
@@ -309,6 +319,7 @@ static void decode_once(tcu_sampler *s, const char *name, int which, size_t batc
            "of the limit by bytes\n",
            name, batch, context, adapters, rate, 1e6 * sum / (double)(steps - 8), 1e6 * best,
            100 * bytes / 4.3e12 / (sum / (double)(steps - 8)));
+    printf("  log-probs: %016llx\n", (unsigned long long)bits_of(lp, batch));
     if (profile)
         print_profile(true);
     free(ids), free(positions), free(tokens), free(blocks), free(lp), free(bad), free(wants),
@@ -349,6 +360,26 @@ static void profile_decode(tcu_model *m, const char *name, int which, const tke_
         }
 }
 
+/* Batches of 1 and 64 without and with an adapter, then where the time of those without goes. */
+static void decode_few(tcu_model *m, const char *name, int which, const tke_lora *lora)
+{
+    tke_device_sampler_options so = { .cache_bytes = (size_t)16 << 30,
+                                      .max_rows = 512,
+                                      .max_seqs = 256 };
+    tcu_sampler *s = full_sampler(m, &so);
+    CK(s);
+    for (size_t batch = 1; batch <= 64; batch *= 8)
+        for (size_t n = 0; n < 2; n++)
+            decode_once(s, name, which, batch, 1024, lora, n, false, NULL);
+    tcu_sampler_free(s);
+    for (size_t batch = 1; batch <= 64; batch *= 64) {
+        s = full_sampler(m, &so);
+        CK(s);
+        decode_once(s, name, which, batch, 1024, NULL, 0, true, NULL);
+        tcu_sampler_free(s);
+    }
+}
+
 static void decode_batches(tcu_sampler *s, const char *name, int which, const tke_lora *loras,
                            size_t n)
 {
@@ -362,24 +393,28 @@ static void decode_batches(tcu_sampler *s, const char *name, int which, const tk
     }
 }
 
-/* how: "profile" (times of the launches of batches of 64 and 256), "one" (batch 1 alone, in one launch and layer by layer) or NULL. */
+/* how: "profile" (times of the launches of batches of 64 and 256), "one" (batch 1 alone, in one launch and layer by layer), "few" or
+ * NULL. */
 void speed_decode(const char *name, const char *how)
 {
     bool profile = how && strcmp(how, "profile") == 0, one = how && strcmp(how, "one") == 0;
+    bool few = how && strcmp(how, "few") == 0;
     int which = find_shape(name);
     world *w;
     tcu_model *m = load_large(which, &w);
     enum { LORAS = 8 };
     tke_lora loras[LORAS];
-    for (size_t i = 0; i < LORAS; i++) /* as the SDK makes them */
+    for (size_t i = 0; i < (few ? 1 : LORAS); i++) /* as the SDK makes them */
         loras[i] = random_lora(w, 32, TKE_TRAIN_ATTN | TKE_TRAIN_MLP | TKE_TRAIN_UNEMBED, 5 + i);
     tke_device_sampler_options so = { .cache_bytes = (size_t)48 << 30,
                                       .max_rows = 768,
                                       .max_seqs = 256 };
     if (large[which].key_heads) /* a quarter of it is for states, which lie beside the weights */
         so.cache_bytes = (size_t)100 << 30;
-    tcu_sampler *s = profile ? NULL : full_sampler(m, &so);
-    CK(profile || s);
+    tcu_sampler *s = profile || few ? NULL : full_sampler(m, &so);
+    CK(profile || few || s);
+    if (few)
+        decode_few(m, name, which, loras);
     for (int i = 0; one && i < 4; i++) {
         device->layered = i % 2;
         decode_once(s, name, which, 1, 1024, NULL, 0, false, NULL);
@@ -387,9 +422,9 @@ void speed_decode(const char *name, const char *how)
     }
     if (profile)
         profile_decode(m, name, which, loras, LORAS);
-    else if (!one)
+    else if (!one && !few)
         decode_batches(s, name, which, loras, LORAS);
-    for (size_t i = 0; i < LORAS; i++)
+    for (size_t i = 0; i < (few ? 1 : LORAS); i++)
         tcu_block_free((tcu_block *)(uintptr_t)loras[i].weights);
     tcu_sampler_free(s), tcu_model_free(m);
     world_free(w);

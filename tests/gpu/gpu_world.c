@@ -142,8 +142,9 @@ float *world_vector(size_t n, uint64_t seed)
     return v;
 }
 
-/* Random mxfp4 numbers: scales around 2^-4, so that they are about as large as others. */
-static tke_matrix packed(size_t out, size_t in, uint64_t seed)
+/* Random mxfp4 numbers: scales around 2^-4, so that they are about as large as others. In a small model some blocks have a scale that no
+ * number needs: all but one are zero. */
+static tke_matrix packed(size_t out, size_t in, bool own, uint64_t seed)
 {
     enum { OWN = 1 << 16 }; /* then they repeat */
     uint8_t *blocks = malloc(out * in / 2), *scales = malloc(out * in / 32);
@@ -151,6 +152,11 @@ static tke_matrix packed(size_t out, size_t in, uint64_t seed)
         blocks[i] = i < OWN ? (uint8_t)hash(seed * 77 + i) : blocks[i - OWN];
     for (size_t i = 0; i < out * in / 32; i++)
         scales[i] = i < OWN ? (uint8_t)(121 - hash(seed * 79 + i) % 3) : scales[i - OWN];
+    for (size_t i = 0; own && i < out * in / 32; i += 61) {
+        memset(blocks + i * 16, 0, 16);
+        blocks[i * 16] = 1;
+        scales[i] = 129;
+    }
     return (tke_matrix){ blocks, (int64_t)in, TKE_MXFP4, scales, NULL };
 }
 
@@ -158,9 +164,9 @@ static tke_stack stack(world *w, const shape *s, size_t out, size_t in, bool own
 {
     tke_matrix *m = malloc(s->experts * sizeof *m);
     tke_stack r = { .m = m, .out = out, .in = in };
-    tke_matrix one = s->oss && !own ? packed(out, in, seed) : (tke_matrix){ 0 };
+    tke_matrix one = s->oss && !own ? packed(out, in, false, seed) : (tke_matrix){ 0 };
     for (size_t e = 0; e < s->experts; e++)
-        m[e] = s->oss ? (own ? packed(out, in, seed + e) : one)
+        m[e] = s->oss ? (own ? packed(out, in, true, seed + e) : one)
                       : world_weight(w, out, in, false, own, seed + e * 13).m;
     if (s->oss) {
         float *b = malloc(s->experts * out * sizeof *b);
