@@ -45,6 +45,8 @@ static void hide_folder(const tke_base *base, tinkc_error *err)
 /* The tokenizer of a model; NULL: err says why. It stays until the service ends. */
 static const tinkc_tokenizer *tokenizer_of(tke_service *svc, tke_base *base, tinkc_error *err)
 {
+    /* Not svc->lock: opening one reads files and takes long, and only requests that need a text
+     * should wait for it. */
     pthread_mutex_lock(&svc->tokenizer_lock);
     if (!base->tokenizer)
         base->tokenizer = tinkc_tokenizer_open(
@@ -395,6 +397,8 @@ void tke_chat_complete(tke_call *call, tke_chat_request *in)
         return;
     }
     size_t n = 0;
+    /* All prompts become jobs before any is queued: a request with one bad prompt must not be
+     * answered in part. */
     while (n < in->n_prompts && (jobs[n] = make_job(call, in, &in->prompts[n], &space)))
         n++;
     if (n == in->n_prompts)

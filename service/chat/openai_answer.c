@@ -142,6 +142,8 @@ static size_t find_stop(const tke_gen_request *r, tinkc_str s, tinkc_str *which)
     for (size_t i = 0; i < r->n_stop_strings && s.len; i++) {
         tinkc_str stop = r->stop_strings[i];
         const char *at = memmem(s.data, s.len, stop.data, stop.len);
+        /* The first in the text, not the first in the request's list: nothing behind any of them
+         * may be sent. */
         if (at && (size_t)(at - s.data) < first) {
             first = (size_t)(at - s.data);
             *which = stop;

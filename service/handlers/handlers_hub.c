@@ -136,6 +136,8 @@ static bool look_at(const char *path, tke_hub_file *now)
                            .size = st.st_size,
                            .mtime_ns = st.st_mtim.tv_sec * (int64_t)1000000000 +
                                        st.st_mtim.tv_nsec };
+    /* A file that was changed just now may change again within the same tick of the clock, with the
+     * same size: its digest is not remembered yet. */
     now->settled = tkc_wall_us(tkc_clock_real()) * 1000 - now->mtime_ns >= SETTLED_NS;
     return true;
 }
@@ -185,6 +187,8 @@ static void name_commit(repo *r)
 static bool read_repo(tke_call *call, tke_base *base, repo *r)
 {
     tke_service *svc = call->svc;
+    /* Copied, so that no lock is held while files are read. Two requests may read the same file at
+     * once; both get the same digest. */
     pthread_mutex_lock(&svc->lock);
     memcpy(r->files, base->hub, sizeof r->files);
     pthread_mutex_unlock(&svc->lock);
@@ -306,6 +310,8 @@ static tke_base *find_offered(tke_call *call, tinkc_str name)
 void tke_handle_hub(tke_call *call)
 {
     repo r = { 0 };
+    /* Decoded before it is divided; what it names is only compared with models and with the list of
+     * files, and never opened. */
     const char *path = tkc_percent_decode(call->path, &call->arena, &call->err);
     asked a = read_path(tkc_str(path ? path : ""));
     tke_base *base = tkc_failed(&call->err) ? NULL : find_offered(call, a.name);

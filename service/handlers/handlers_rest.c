@@ -107,6 +107,7 @@ static bool take_page(tke_call *call, int64_t fallback, tkc_cursor *cursor)
     if (!tke_call_query_i64(call, "limit", fallback, &cursor->limit) ||
         !tke_call_query_i64(call, "offset", 0, &cursor->offset))
         return false;
+    /* Cut, not refused: a client that asks for more reads the rest with further pages. */
     if (cursor->limit > MAX_LIMIT)
         cursor->limit = MAX_LIMIT;
     return true;
@@ -356,6 +357,8 @@ static void delete_checkpoint(tke_call *call, tke_checkpoint *c)
 {
     tke_service *svc = call->svc;
     pthread_mutex_lock(&svc->lock);
+    /* Asked and taken in one step: of two deletions that arrive together, only one may move the
+     * folder. */
     bool first = c->state == TKE_CKPT_DONE;
     if (first)
         tke_checkpoint_remove(svc, c);
@@ -382,6 +385,7 @@ static void undo_change(const change *x)
 {
     tke_checkpoint *c = x->checkpoint;
     pthread_mutex_lock(&x->svc->lock);
+    /* Only if nobody has changed it since: a later change that was recorded must stay. */
     if (x->is_public && c->is_public == x->after)
         c->is_public = x->before != 0;
     else if (!x->is_public && c->expires_us == x->after)

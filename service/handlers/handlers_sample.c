@@ -164,6 +164,7 @@ void tke_handle_create_sampling_session(tke_call *call)
     else if (s && (s->ephemeral || !tke_hash_eq(s->hash, hash)))
         status = 400;
     else if (known || (s = add_sampler(call, id, session, &t, in.model_path, hash, &no))) {
+        /* Of a known one too: its row may have failed to be written the first time. */
         txn = tke_txn_new(svc->store, &call->err);
         store_sampler(txn, s, in.sampling_session_seq_id);
     }
@@ -452,6 +453,7 @@ static bool take_params(tke_call *call, const tkc_sample_request *in, tke_job *j
     if (in->record_stability_info.value)
         return refuse(call, "record_stability_info: this server records none; it does not have the "
                             "loss that uses it (stable_reinforce)");
+    /* Written so that NaN is refused, too. */
     if (!(p->temperature >= 0) || p->temperature > 1e30f)
         return refuse(call, "temperature must be a finite number, 0 or more");
     if (!(p->top_p > 0 && p->top_p <= 1))
@@ -510,6 +512,8 @@ bool tke_sample_fill(tke_call *call, const tkc_sample_request *in, tke_job *job)
         call->held_tokens += job->held_tokens;
         return true;
     }
+    /* 429, which clients repeat, while requests in progress may give some of it back; 403 when it
+     * is used up. */
     if (soon)
         tke_refuse_for(call, 1, "quota_tokens", "%s", call->err.message);
     else
@@ -647,12 +651,16 @@ static void submit_sample(tke_call *call, const tkc_sample_request *in, tke_job 
     job->request_id = tke_copy(svc, id, &call->err);
     job->hash = hash_sample(in, &job->in.sample.gen);
     pthread_mutex_lock(&svc->lock);
+    /* A repetition whose answer was lost must not be sampled a second time: it would take a slot,
+     * and its tokens would count twice. */
     const tke_job *before = numbered ? tke_find_job(svc, id) : NULL;
     if (before) {
         status = tke_hash_eq(before->hash, job->hash) ? 200 : 400;
     } else if (job->request_id && tke_samples_have_room(svc, 1)) {
         tke_samples_push(svc, job);
         tke_job_keep(job);
+        /* It is in the queue already, and without a name nobody could fetch its result: the worker
+         * then fails it at once. */
         if (!tke_job_publish(job, &call->err))
             job->in.sample.cancelled = true;
     } else if (job->request_id) {

@@ -113,6 +113,8 @@ void tke_handle_finish(tke_call *call)
         s->expired = true; /* its memory may be released */
     }
     if (mine && !refused)
+        /* Of a later finish too, which changes nothing: the first one's row may have failed to be
+         * written. */
         tke_txn_exec(txn,
                      "INSERT INTO session_notes(id, finished, detail) VALUES(?, ?, ?) "
                      "ON CONFLICT(id) DO UPDATE SET finished = excluded.finished, "
@@ -321,11 +323,15 @@ void tke_handle_search(tke_call *call)
             all[n++] = one;
     if (all)
         qsort(all, n, sizeof *all, compare_sessions);
+    /* Compared by time and id, not by position: sessions that were added or forgotten meanwhile
+     * neither repeat nor skip others. */
     while (from.last_session_id && first < n &&
            by_age(all[first]->created_us, all[first]->id, from.last_created_at.us,
                   from.last_session_id) <= 0)
         first++;
     size_t page = 0;
+    /* Pages end by bytes, too: 200 sessions with metadata of 32 KiB each would be an answer of 6
+     * MiB, built under the lock. */
     for (size_t bytes = 0; page < (size_t)q.limit && first + page < n && bytes < PAGE_BYTES; page++)
         bytes += tkc_str(all[first + page]->user_metadata).len;
     tkc_session_summary *found = tkc_arena_array(&call->arena, page, sizeof *found, &call->err);

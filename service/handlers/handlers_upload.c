@@ -136,6 +136,7 @@ void tke_uploads_expire(tke_service *svc, int64_t now_ms, const char *owner)
     for (size_t at = 0; (e = tkc_map_next(&svc->uploads->by_id, &at));) {
         upload *one = e->value;
         bool over = owner ? tkc_cstr_eq(one->owner, owner) : now_ms >= one->expires_ms;
+        /* One whose folder a thread uses at this moment goes in a later round. */
         if (!over || one->busy)
             continue;
         tkc_map_remove(&svc->uploads->by_id, tkc_str(one->id));
@@ -172,6 +173,7 @@ static upload *make_upload(tke_call *call, const tkc_upload_start_request *in, c
     tke_service *svc = call->svc;
     const tkc_lora_config *lora = in->lora_config;
     char id[40];
+    /* 128 random bits: who has the id may send files without a key. */
     unsigned long long low = tkc_random(svc->clock), high = tkc_random(svc->clock);
     (void)snprintf(id, sizeof id, "%016llx%016llx", high, low);
     const char *folder = tke_store_temp(svc->store, &call->arena, &call->err);
@@ -197,6 +199,8 @@ static size_t in_progress(tke_service *svc, const char *owner)
     size_t n = 0;
     for (size_t at = 0; (e = tkc_map_next(&svc->uploads->by_id, &at));) {
         const upload *u = e->value;
+        /* Finished ones stay in the map, so that a repeated finish gives the same path, but have no
+         * files any more. */
         n += !u->path && tkc_cstr_eq(u->owner, owner);
     }
     return n;
@@ -309,6 +313,8 @@ static void end_use(tke_service *svc, upload *u)
 static bool reserve(tke_service *svc, upload *u, size_t file, int64_t bytes)
 {
     tke_tenant *tenant = NULL;
+    /* From the sum to the reservation, or two files that arrive together would both find the rest
+     * free. */
     pthread_mutex_lock(&svc->lock);
     int64_t more = bytes - u->held[file];
     bool fits = more <= 0 || tke_quota_hold(svc, u->owner, more, &tenant);
@@ -324,6 +330,8 @@ static bool write_body(tke_call *call, const upload *u, size_t file)
 {
     tke_service *svc = call->svc;
     char *path = tkc_path_join(&call->arena, u->folder, files[file], &call->err);
+    /* The reserve is left to saves: what was trained here exists nowhere else, an adapter can be
+     * sent again. */
     if (!tke_store_has_room(svc->store, svc->set.disk_reserve))
         return tkc_fail(&call->err, TINKC_E_STORE, "too little room on the disk");
     return path && tkc_write_file(path, call->body.data, call->body.len, 0600, &call->err);

@@ -82,6 +82,7 @@ int32_t tke_failure_status(const tinkc_error *err, const char **code_out)
 void tke_hide_paths(tinkc_error *err)
 {
     char *out = err->message;
+    /* Only these have paths of the server; other messages may quote what the client sent. */
     if (err->code != TINKC_E_FILE && err->code != TINKC_E_STORE && err->code != TINKC_E_MODEL)
         return;
     for (const char *at = err->message; *at;) {
@@ -144,6 +145,8 @@ void tke_refuse_after(tke_call *call, tke_txn *txn, int32_t status, const char *
     tkc_buf_init(&body, call->svc->a, TKC_BUF_NO_MAX);
     if (!txn ||
         !tkc_error_body_write(&(tkc_error_body){ .detail = detail, .code = code }, &body, &err)) {
+        /* Committed even so: without its row the number would be open again after a restart, and
+         * later requests would wait for it. */
         if (txn)
             tke_txn_commit(txn, NULL, NULL);
         tke_refuse(call, status, code, "%s", detail);
@@ -177,6 +180,8 @@ typedef struct later {
 static void send_later(void *user, const tinkc_error *err)
 {
     later *l = user;
+    /* An error, not the answer: what the client believes to be stored must be there after a
+     * crash. */
     if (tkc_failed(err))
         tke_send_failure(l->reply, l->a, err);
     else
@@ -197,6 +202,8 @@ void tke_answer_after(tke_call *call, tke_txn *txn, int32_t status, tinkc_str js
 {
     later *l = tkc_alloc(call->svc->a, sizeof *l + json.len, &call->err);
     if (!l) {
+        /* What the request did in memory must still reach the disk; the client, which gets an
+         * error, repeats the request. */
         tke_txn_commit(txn, NULL, NULL);
         tke_send_failure(call->reply, call->svc->a, &call->err);
         return;
@@ -224,6 +231,8 @@ void tke_answer_stored(tke_call *call, tke_txn *txn, const tkc_message *type, co
 
 bool tke_call_offers(const tke_call *call, const char *model)
 {
+    /* A server offers only the models that it was started with; the store may know others from
+     * earlier commands. */
     const char *const *names = call->caller->models;
     while (names && *names && !tkc_cstr_eq(*names, model))
         names++;

@@ -62,6 +62,7 @@ static void delete_rows(tke_call *call, tke_run *run)
         return;
     }
     *d = (deletion){ svc, run, call->reply };
+    /* A service that stops waits for it, and so does not free what the callback uses. */
     tke_file_work_begin(svc);
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
     tke_txn_exec(txn, "DELETE FROM requests WHERE run_id = ?", "t", run->id);

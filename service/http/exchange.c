@@ -127,6 +127,8 @@ static bool reply_write(tinkc_reply *reply, const void *data, size_t len)
     tinkc_error err = { 0 };
     pthread_mutex_lock(&x->lock);
     x->streaming |= x->is_events || x->content_length >= 0;
+    /* Not inside: there it is the library's own thread, which would have to send what it waits
+     * for. */
     while (x->streaming && !x->is_events && !x->inside && !x->gone && !x->cut &&
            x->out.len - x->taken > MAX_AHEAD)
         tkc_cond_wait_until(&x->room, &x->lock, tkc_deadline_ns(1000));
@@ -210,6 +212,7 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
     } else if (x->ended) {
         n = MHD_CONTENT_READER_END_OF_STREAM;
     } else {
+        /* Under the lock, or a write between the look and the suspension would wake nobody. */
         x->state = TKE_X_SUSPENDED;
         x->mhd->suspend(x->connection);
     }
@@ -220,6 +223,8 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
 static struct MHD_Response *make_response(tke_exchange *x)
 {
     if (!x->streaming) {
+        /* The library sends from this buffer without a copy: it lives until the request is reported
+         * as completed. */
         x->n_sent = x->out.len;
         return x->mhd->from_buffer(x->out.len, x->out.data, MHD_RESPMEM_PERSISTENT);
     }
@@ -271,6 +276,7 @@ bool tke_exchange_peer_gone(tinkc_reply *reply)
     if (!gone && x->state == TKE_X_SUSPENDED) { /* so it cannot be closed while we look */
         const union MHD_ConnectionInfo *info =
             x->mhd->info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        /* Peeked, not read: what has arrived is the next request. */
         gone = info && recv(info->connect_fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0;
     }
     pthread_mutex_unlock(&x->lock);

@@ -446,6 +446,8 @@ static bool hand_over(tke_http *h, tke_exchange *x)
     uint32_t flags = TKE_CALL_REMOTE | (x->too_large ? TKE_CALL_CUT_OFF : 0u) |
                      (h->openai || x->from_page ? TKE_CALL_OPENAI : 0u) |
                      (x->typed ? 0u : TKE_CALL_UNTYPED);
+    /* Until tke_exchange_wait: a write of the service on this thread must not wait for the
+     * connection, which this thread serves. */
     x->inside = true;
     if (!x->to_page)
         return tke_service_handle(h->svc, &x->request, &x->reply, &caller, flags);
@@ -584,6 +586,8 @@ void tke_request_completed(void *cls, struct MHD_Connection *connection, void **
     bool whole = code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
     tke_exchange_closed(x);
     atomic_fetch_sub(&h->body_bytes, x->counted);
+    /* Only a whole answer is a delivery: after any other the client asks again, and the result must
+     * be there still. */
     if (whole && *x->future)
         tke_service_delivered(h->svc, x->future);
     log_access(h, x);

@@ -66,6 +66,8 @@ static bool prepare_guard(tke_http *h, const tinkc_serve_options *o, tinkc_error
     h->models = copy_names(h, o->models, &h->n_models, err);
     if (tkc_failed(err))
         return false;
+    /* With keys a web page has none to send, so the name is not needed to keep it out; unless names
+     * were given. */
     h->guard.needs_known_host = tke_key_ring_is_empty(h->keys) || h->guard.allowed;
     if (!o->unix_socket)
         h->guard.bound =
@@ -142,6 +144,8 @@ static bool start(tke_http *h, const tinkc_serve_options *o, tinkc_error *err)
         return false;
     h->keys = tke_key_ring_new(h->svc, o->api_keys, err);
     tke_peers_limit(h, o);
+    /* The daemon comes last: from then on requests arrive, and all that checks them must be
+     * there. */
     return h->keys && prepare_guard(h, o, err) && open_page(h, o, err) && tke_listen(h, o, err) &&
            tke_peers_watch(h, err) && start_daemon(h, err);
 }
@@ -214,6 +218,8 @@ bool tinkc_server_set_keys(tinkc_server *server, const char *const *api_keys, ti
     tinkc_error local;
     if (!tkc_enter(&err, &local))
         return false;
+    /* A server without keys admits everybody: a key file that was emptied by mistake must not open
+     * it. */
     if (!server || !api_keys || !api_keys[0])
         return tkc_fail(err, TINKC_E_ARGUMENT,
                         server ? "api_keys is empty: a server with keys must keep at least one"

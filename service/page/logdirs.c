@@ -348,6 +348,8 @@ static bool search_below(tke_logdirs *l, int folder, const char *path, const cha
             continue;
         int a = snprintf(below, sizeof below, "%s/%s", path, e->d_name);
         int b = snprintf(shown, sizeof shown, "%s%s%s", name, *name ? "/" : "", e->d_name);
+        /* Links are not followed: one in a log directory that came with a repository could lead to
+         * any folder of this machine. */
         int fd = openat(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0)
             continue;

@@ -109,6 +109,8 @@ static void send_asset(const tinkc_request *request, tinkc_reply *reply, const t
     bool same = known && strstr(known, asset->etag);
     reply->status(reply, same ? 304 : 200);
     reply->header(reply, "Content-Type", asset->type);
+    /* Asked about each time: after an update of the server the page and its scripts must be of one
+     * version. */
     reply->header(reply, "Cache-Control", "no-cache");
     reply->header(reply, "ETag", asset->etag);
     if (!same)
@@ -177,6 +179,7 @@ static void queue_ask(tke_page *page, const ask *wanted, tinkc_reply *reply)
     tinkc_error err = { 0 };
     ask *q = tkc_alloc(page->a, sizeof *q, &err);
     pthread_mutex_lock(&page->lock);
+    /* Bounded: one thread reads the files for all pages. */
     bool taken = q && !page->stop && page->n_asks < MAX_ASKS;
     if (taken) {
         *q = *wanted;
@@ -238,6 +241,7 @@ void tke_page_cancel(tke_page *page, const tinkc_reply *reply)
 {
     pthread_mutex_lock(&page->lock);
     for (viewer *v = page->viewers; v; v = v->next)
+        /* Only marked: the page's thread may be writing to it. */
         if (v->reply == reply)
             v->cancelled = true;
     pthread_cond_signal(&page->changed);
@@ -276,6 +280,7 @@ static bool send_config(const tke_page *page, const ask *q, int fd)
     tkc_arena_init(&arena, page->a, 0);
     char *text = tkc_alloc(page->a, TKE_LINES_CHUNK, &err);
     ssize_t n = text ? pread(fd, text, TKE_LINES_CHUNK, 0) : -1;
+    /* A longer file was cut off, so what was read is not JSON. */
     bool ok = n > 0 && n < TKE_LINES_CHUNK &&
               tke_line_row(tkc_strn(text, (size_t)n), false, &arena, &row);
     if (ok)
@@ -298,6 +303,7 @@ static void take_log_line(tinkc_str line, void *user)
     char *shown = tkc_arena_str(&t->arena, line, &t->err);
     if (!shown)
         return;
+    /* A command may write any bytes; JSON must be UTF-8. */
     tke_make_showable(shown);
     tkc_buf_cstr(&t->text, shown, &t->err);
     tkc_buf_char(&t->text, '\n', &t->err);

@@ -352,6 +352,7 @@ static bool open_database(checking *c, const char *db, tinkc_error *err)
         tell(c, true, "meta.db: %s", why.message);
     if (c->store && tke_store_lost_log(c->store) && !c->rebuild)
         tell(c, true, "meta.db: its last commits are missing; was meta.db-wal removed?");
+    /* In use by another process is not damaged: it must not be replaced. */
     if (!c->repair || (!c->store && err->cause == TINKC_E_CONFLICT))
         return c->store != NULL;
     if (!c->store)
@@ -415,6 +416,8 @@ bool tinkc_store_check(const char *folder, const tinkc_store_check_options *opti
             tke_store_query(c.store, "SELECT run_id, kind, name FROM checkpoints", checkpoint_row,
                             &c, err, "");
         if (c.repair) {
+            /* SQL even without a correction: only transactions with SQL report that the database
+             * cannot be written. */
             tke_txn_exec(c.rows, "SELECT 1", "");
             tke_txn_commit(c.rows, rows_written, err);
             tke_store_sync(c.store);

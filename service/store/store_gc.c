@@ -205,6 +205,8 @@ static bool one_checkpoint(visit *v, int32_t kind, const char *name)
     gc *g = v->g;
     char *key = tkc_arena_printf(&g->arena, g->err, "%s/%s/%s", v->id, tke_kind_name(kind), name);
     char *path = key ? tkc_arena_printf(&g->arena, g->err, "runs/%s", key) : NULL;
+    /* Of a run that the database does not know nothing goes: its rows may be lost, and a repair
+     * makes them again from the files. */
     const char *why = path && v->run ? why_checkpoint(v, kind, name, key) : NULL;
     return path && handle(g, v->id, path, TINKC_STORE_CHECKPOINT, why) &&
            (!why || !g->o->remove || remove_row(g, v->id, kind, name));
@@ -367,8 +369,11 @@ bool tinkc_store_gc(const char *folder, const tinkc_store_gc_options *options,
     tkc_map *maps[] = { &g.runs, &g.checkpoints, &g.samplers };
     for (size_t i = 0; i < 3; i++)
         tkc_map_init(maps[i], NULL);
+    /* Looking takes no lock, so it works beside a server that has the store open; removing needs
+     * the store for itself. */
     g.store = o->remove ? tke_store_open(NULL, &silent, folder, err)
                         : tke_store_look(NULL, &silent, folder, err);
+    /* To open a store for removing empties tmp/, so there is nothing to report of it then. */
     if (g.store && read_rows(&g))
         (void)(each_below(&g, "runs", visit_run) && each_below(&g, "damaged", set_aside) &&
                (o->remove || each_below(&g, "tmp", temporary)) && database(&g));

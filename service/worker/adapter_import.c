@@ -57,6 +57,7 @@ static void committed(void *user, const tinkc_error *err)
 static bool commit(tke_txn *txn, tinkc_error *err)
 {
     waiting w = { .lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
+    /* It waits, so never on the store's writer: that would wait for itself. */
     tke_txn_commit(txn, committed, &w);
     pthread_mutex_lock(&w.lock);
     while (!w.done)
@@ -216,6 +217,8 @@ static bool take_in(import *x)
     tinkc_error ignored = { 0 };
     char *first = tke_store_temp(store, &x->arena, x->err);
     char *second = first ? tke_store_temp(store, &x->arena, x->err) : NULL;
+    /* The second is linked before the first is placed, which moves it away. The run's row comes
+     * before the folders: files without one mean lost rows to a check of the store. */
     bool ok = second && write_folder(x, first) && tke_link_folder(first, second, x->err) &&
               make_run(x) && place(x, first, TKE_CKPT_TRAINING) &&
               (x->as.fresh || place(x, second, TKE_CKPT_SAMPLER));

@@ -247,6 +247,7 @@ void tke_handle_create_loss(tke_call *call)
     outcome out = { 0 };
     if (!read_request(call, &n))
         return;
+    /* Before svc->lock, which it takes itself. */
     (void)tke_quota_storage(svc, call->owner, NULL, 0, &out.full);
     pthread_mutex_lock(&svc->lock);
     int32_t status = make_loss(call, &n, &out);
@@ -284,6 +285,7 @@ static bool loss_row(const tke_row *row, void *user, tinkc_error *err)
     new_loss n = { .body = { (const char *)body.data, body.len } };
     n.request_id = tkc_arena_str(&arena, tke_row_text(row, 1), err);
     tke_session *s = tkc_failed(err) ? NULL : tke_find_session(svc, session_id);
+    /* A loss that this version refuses is left out: it must not keep the service from starting. */
     if (s && !(tkc_message_decode(&tkc_create_custom_loss_request_type, n.body,
                                   TINKC_E_UNPROCESSABLE, &arena, &n.in, &bad) &&
                compile(&n, &bad)))

@@ -140,6 +140,8 @@ tke_txn *tke_run_refused(tke_service *svc, tke_run *run, int64_t seq)
 {
     tinkc_error err = { 0 };
     const tke_seen *before = tke_run_seen(run, seq);
+    /* A number that has run or is queued keeps its state: a late, damaged copy of its request must
+     * not take it back. */
     if (seq < run->next_seq || seq > run->next_seq + MAX_REFUSED_AHEAD ||
         (before && before->state != TKE_SEEN_NOT && before->state != TKE_SEEN_REFUSED))
         return NULL;

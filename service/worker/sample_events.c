@@ -74,6 +74,8 @@ static void flush(tke_stream *s)
     int64_t now_ms = tkc_now_ms(s->svc->clock);
     while (s->reply && s->written < s->out.len) {
         size_t n = s->out.len - s->written;
+        /* Only what fits: the worker calls this too, and a write that waits for a slow reader would
+         * stop all samples and all training. */
         size_t room = s->reply->room ? s->reply->room(s->reply) : n;
         if (room == 0)
             return;
@@ -327,6 +329,8 @@ void tke_stream_cancel(tke_service *svc, tinkc_reply *reply)
         atomic_store(&s->over, true);
     }
     pthread_mutex_unlock(&s->lock);
+    /* After s->lock, inside which svc->lock is never taken. The worker may be asleep, and the
+     * sample would hold its place until it wakes. */
     pthread_mutex_lock(&svc->lock);
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
@@ -362,6 +366,8 @@ void tke_streams_ping(tke_service *svc, int64_t now_ms)
         at = &s->next;
     }
     pthread_mutex_unlock(&svc->streams->lock);
+    /* Outside the list's lock: writing calls into the transport, whose cancel looks into the
+     * list. */
     for (tke_stream *next; quiet; quiet = next) {
         tinkc_error err = { 0 };
         next = quiet->next_ping;
