@@ -87,6 +87,7 @@ static void add_result(translation *t, const block *b, const char *where)
     tke_chat_writer *out = &t->out;
     tke_chat_flush(out, t->role);
     tkc_buf_init(&text, out->arena->a, TKC_BUF_NO_MAX);
+    /* OpenAI's messages, which the templates read, have no member for it: the text says it. */
     if (b->is_error)
         tkc_buf_cstr(&text, "Error: ", out->err);
     if (tke_chat_texts(b->content, where, out->arena, text_block, &text, out->err))

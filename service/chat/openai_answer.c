@@ -698,6 +698,7 @@ static int32_t events_end(void *user, const tke_gen *gen, const tinkc_error *why
         events_tokens(user, gen, out, err);
     if (!tke_chat_part_over(p, gen, why))
         return 200;
+    /* As an event: the status was sent before the first of them. */
     if (tkc_failed(&a->failed)) {
         tkc_buf_cstr(out, "data: ", err);
         (void)fail_whole(&a->failed, out, err);

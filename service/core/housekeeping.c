@@ -235,6 +235,8 @@ int64_t tke_housekeep(tke_service *svc, tke_due *due)
     }
     if (now >= due->flush) {
         due->flush = now + 5000;
+        /* What a crash may lose of the usage, and of the tokens of a day that quotas count, is what
+         * was used since. */
         tke_usage_flush(svc);
         tke_results_reap(svc, now);
     }

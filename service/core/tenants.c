@@ -360,6 +360,8 @@ void tke_quota_settle(tke_job *job)
         return;
     atomic_fetch_sub(&job->tenant->held_tokens, job->held_tokens);
     atomic_fetch_sub(&job->tenant->held_bytes, job->held_bytes);
+    /* Called at the end of the job and again when it is dropped: the second time nothing is left to
+     * give back. */
     job->tenant = NULL;
     job->held_tokens = job->held_bytes = 0;
 }

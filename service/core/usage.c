@@ -86,6 +86,7 @@ void tke_usage_add(tke_service *svc, const char *owner, const char *session_id,
     if (c)
         c->count += count;
     pthread_mutex_unlock(&svc->usage->lock);
+    /* Prompt tokens from the cache cost no computation, and do not count towards a quota. */
     if (kind == TKE_USE_TRAINING || kind == TKE_USE_PREFILL || kind == TKE_USE_SAMPLED)
         tke_tenant_used(svc, owner, count);
 }

@@ -81,6 +81,7 @@ static void http_date(int64_t wall_us, char out[40])
 static int32_t keep_link(tke_call *call, tke_checkpoint *c, const char *token, tinkc_error *full)
 {
     tke_service *svc = call->svc;
+    /* A key may make any number of links, so they count towards what it may keep in memory. */
     size_t kept = 0;
     int32_t refused =
         tke_kept_take(svc, call->owner, sizeof(tke_link) + 2 * strlen(token), &kept, full);

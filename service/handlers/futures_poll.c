@@ -120,6 +120,7 @@ void tke_session_poll_answer(tke_service *svc, const tke_session_poll *poll, tin
 static bool hold(tke_call *call, const tke_session_poll *poll, tke_job *on)
 {
     tke_service *svc = call->svc;
+    /* Copied, because the request that it was read from is freed while the poll is held. */
     tke_session_poll *copy = tkc_zalloc(svc->a, sizeof *copy, &call->err);
     char *sampler = copy ? tke_copy(svc, poll->sampler, &call->err) : NULL;
     if (sampler)

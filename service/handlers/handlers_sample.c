@@ -48,6 +48,7 @@ static bool find_target(tke_call *call, const char *base_model, const char *mode
         tke_refuse(call, 400, "bad_request", "%s", call->err.message);
         return false;
     }
+    /* Before svc->lock, which it takes itself. */
     t->base = tke_base_named(call, base_model);
     if (t->base)
         base_model = t->base->name;
@@ -695,6 +696,8 @@ void tke_sample_stream(tke_call *call, tke_job *const *jobs, size_t n,
     tke_service *svc = call->svc;
     tinkc_error why = { 0 };
     pthread_mutex_lock(&svc->lock);
+    /* Looked at before the stream sends its head with status 200: a refusal can still have a status
+     * of its own. */
     bool full = !tke_samples_have_room(svc, n);
     pthread_mutex_unlock(&svc->lock);
     tke_stream *stream = full ? NULL : tke_stream_new(call, style, n);

@@ -637,6 +637,7 @@ typedef struct new_run {
 
 void tke_run_store(tke_txn *txn, const tke_run *run)
 {
+    /* OR IGNORE: the thread that accepts the request and the worker both write it, in any order. */
     tke_txn_exec(txn,
                  "INSERT OR IGNORE INTO runs(id, session_id, model_seq, owner, base_model, rank, "
                  "seed, flags,"
@@ -703,6 +704,8 @@ static void make_run(tke_call *call, const new_run *n)
     const char *finished = NULL;
     refused_note no = { 0 };
     tke_txn *txn = NULL;
+    /* Made of the session and the client's number, so that a repeated request finds the run that it
+     * made before. */
     (void)snprintf(id, sizeof id, "%.64s:train:%lld", n->session_id, (long long)n->model_seq);
     (void)snprintf(request_id, sizeof request_id, "%lld-%s:0", (long long)svc->epoch, id);
     n->job->request_id = tke_copy(svc, request_id, &call->err);

@@ -163,6 +163,7 @@ bool tke_defer(tke_call *call, tke_long_fn *run, tke_handle_fn *handler)
     d->call = *call;
     d->handler = handler;
     d->run = run;
+    /* Copied: the caller's record is on the stack of the thread that hands the request over. */
     d->caller = *call->caller;
     (void)snprintf(d->owner, sizeof d->owner, "%s", call->owner);
     (void)snprintf(d->key_id, sizeof d->key_id, "%s", call->caller->key_id);

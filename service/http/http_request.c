@@ -370,6 +370,8 @@ static enum MHD_Result send_metrics(tke_http *h, tke_exchange *x)
 /* The base of links in answers: one of our names, or the address that the client reached. */
 static void set_base_url(const tke_http *h, tke_exchange *x)
 {
+    /* The Host is the client's choice: an unknown one in a link would lead its reader to
+     * another server. */
     if (x->host && tke_guard_knows(&h->guard, x->host))
         (void)snprintf(x->base_url, sizeof x->base_url, "http://%.280s", x->host);
     else
@@ -499,6 +501,7 @@ static tke_exchange *exchange_of(tke_http *h, struct MHD_Connection *connection,
     if (!x)
         return NULL;
     x->connection = connection;
+    /* The library reports the end of a request later, with this server as its argument. */
     tkc_ref_keep(&h->refs);
     tke_peer_is(p, TKE_PEER_BODY);
     return x;

@@ -16,6 +16,8 @@ enum { TAIL = 64 * 1024 };
 int tke_lines_open(int folder, const char *name)
 {
     struct stat st;
+    /* Without O_NONBLOCK a FIFO of that name would hold the page's thread until somebody writes to
+     * it; a link could lead out of the folder. */
     int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
         close(fd);
@@ -30,6 +32,8 @@ int tke_lines_open(int folder, const char *name)
 /* Bare NaN and Infinity outside of strings become null. */
 static bool without_nan(tinkc_str line, tkc_buf *out, tinkc_error *err)
 {
+    /* Python writes them for numbers that are not finite; a JSON reader would refuse the whole
+     * line. */
     static const char *const words[] = { "-Infinity", "Infinity", "NaN" };
     bool in_string = false;
     for (size_t i = 0; i < line.len;) {
@@ -133,6 +137,8 @@ static void take_lines(line_reader *r, tinkc_str chunk)
         r->place->left_out++;
         at = end;
     }
+    /* What follows the last line break may be half of a line: it is read again from its
+     * beginning. */
     r->place->next = r->place->from + (int64_t)(at - chunk.data);
 }
 
@@ -161,6 +167,7 @@ bool tke_lines_each(int fd, int64_t from, bool numbers_only, const tinkc_allocat
     if (fstat(fd, &st) != 0)
         return tkc_fail_errno(err, "a log file");
     place->size = (int64_t)st.st_size;
+    /* A file that is shorter than that position was written from its start again. */
     place->from = place->next = from < 0 || from > place->size ? 0 : from;
     char *chunk = tkc_alloc(a, TKE_LINES_CHUNK, err);
     if (!chunk)

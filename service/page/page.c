@@ -345,6 +345,7 @@ static void answer(tke_page *page, const ask *q)
 {
     tinkc_error err = { 0 };
     const tke_logged_run *run = tke_logdirs_run(&page->logs, tkc_str(q->run));
+    /* It may be newer than the last scan. */
     if (!run && tke_logdirs_scan(&page->logs, &err))
         run = tke_logdirs_run(&page->logs, tkc_str(q->run));
     int fd = run ? tke_run_open(run, q->file) : -1;
@@ -513,6 +514,7 @@ static bool wait_for_work(tke_page *page, int64_t next_tick_ns)
         }
         if (page->stop || page->first_ask || waits || fresh)
             break;
+        /* Without a viewer nothing is scanned. */
         int64_t until = page->viewers ? next_tick_ns : INT64_MAX;
         if (!tkc_cond_wait_until(&page->changed, &page->lock, until))
             break;
@@ -547,6 +549,8 @@ static void *run_page(void *arg)
         if (now < next_ns && !has_fresh(page))
             continue;
         tick(page);
+        /* A scan that takes long is made less often, so that many log directories do not keep a
+         * core busy. */
         int64_t took = tkc_monotonic_ns() - now, pause = TICK_MS * (int64_t)1000000;
         next_ns = now + (took * SCAN_SHARE > pause ? took * SCAN_SHARE : pause);
     }

@@ -77,6 +77,7 @@ static bool check_line(const char *folder, tinkc_str line, tkc_arena *arena, tin
     char hex[HEX + 1] = "";
     size_t n = 0;
     uint64_t want;
+    /* A name with a slash would be a file outside the folder. */
     if (!tkc_str_cut(&rest, ' ', &sum) || !tkc_str_cut(&rest, ' ', &size) || !rest.len ||
         sum.len != HEX || !tkc_parse_u64(size, &want) || tkc_str_find(rest, '/') != rest.len)
         return tkc_fail(err, TINKC_E_MODEL, "%s: its list of checksums is damaged", folder);

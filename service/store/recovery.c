@@ -471,6 +471,7 @@ static void count_lost(tke_run *run, int64_t from)
 {
     for (int64_t seq = from; seq <= (int64_t)run->n_seen; seq++) {
         const tke_seen *seen = tke_run_seen(run, seq);
+        /* A request that failed changed nothing, so nothing is lost with it. */
         if (seen->state == TKE_SEEN_DONE && changes_state(seen->kind) && !seen->failed &&
             !run->lost_from)
             run->lost_from = seq;
@@ -492,6 +493,8 @@ static void mark_lost(tke_service *svc, tke_run *run)
             continue; /* saved files still exist */
         seen->state = TKE_SEEN_LOST;
         (void)snprintf(id, sizeof id, "%u-%s:%lld", (unsigned)seen->epoch, run->id, (long long)seq);
+        /* Its result is of a state that is gone: the poll gets 410, and the client knows that it
+         * must load a checkpoint. */
         tke_job *job = tke_take_job(svc, id);
         if (job)
             tke_result_uncount(svc, job);

@@ -36,6 +36,8 @@ tke_job *tke_job_new(tke_service *svc, int32_t kind, const char *request_id, con
     tkc_ref_init(&job->refs);
     job->svc = svc;
     job->kind = kind;
+    /* Bounded, because a body of a few bytes may decode to many: one request alone may not take
+     * more than all that wait together. */
     tkc_arena_init(&job->arena, svc->a, (size_t)svc->set.max_queued_bytes);
     tkc_buf_init(&job->result, svc->a, TKC_BUF_NO_MAX);
     job->request_id = tke_copy(svc, request_id, err);

@@ -215,6 +215,8 @@ static bool is_over(const tke_service *svc, const tke_job *job, int64_t now_ms)
 {
     if (job->state != TKE_DONE)
         return false;
+    /* A client that lost the connection in the middle of an answer may fetch it again for this
+     * time. */
     if (job->delivered)
         return now_ms - job->delivered_ms > svc->set.result_grace_ms;
     return now_ms - job->done_ms > svc->set.result_ttl_ms;

@@ -153,6 +153,8 @@ tke_txn *tke_run_refused(tke_service *svc, tke_run *run, int64_t seq)
     /* The row is REFUSED even if the state is ABANDONED: recovery derives ABANDONED from the other rows, as
      * is_passed does here. */
     tke_txn *txn = tke_store_durable(svc->store) ? tke_txn_new(svc->store, &err) : NULL;
+    /* OR IGNORE: a row that is there is of a request that was executed, and must not become one
+     * that was refused. */
     tke_txn_exec(txn,
                  "INSERT OR IGNORE INTO requests(run_id, seq_id, kind, request_id, state) "
                  "VALUES(?, ?, 0, '', ?)",
@@ -400,6 +402,7 @@ static bool write_journal(tke_call *call, tke_job *job, tinkc_str body, bool is_
                                       .forward = forward,
                                       .hash = job->hash,
                                       .body = tkc_buf_view(&j->body) };
+    /* The worker may finish the job before the callback has sent its answer. */
     tke_job_keep(job);
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
     tke_txn_call(txn, append_record, j);

@@ -25,6 +25,7 @@ struct tke_vocab {
 static bool put(tke_vocab *v, int64_t id, tinkc_str bytes)
 {
     tinkc_error *err = v->err;
+    /* Ids come from a model's file: one large number must not allocate gigabytes. */
     if (id < 0 || id >= MAX_TOKENS)
         return tkc_fail(err, TINKC_E_TOKENIZER, "tokenizer.json: token id %lld is out of range",
                         (long long)id);

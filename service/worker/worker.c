@@ -155,6 +155,7 @@ static void fill_with_passes(tke_service *svc, work_item *item, tke_run *run)
 {
     assert(run->adapter && run->base && !run->loaded);
     uint64_t before = svc->worker->turn;
+    /* The same for each run, so that one with large passes does not take the whole work item. */
     int64_t share = svc->set.microbatch_tokens / (int64_t)count_pass_runs(svc, run->base);
     for (tke_run *next = run; next && item->n < MAX_JOBS; next = next_run(svc, run->base, before)) {
         take_passes(item, next, share);

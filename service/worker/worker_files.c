@@ -371,6 +371,7 @@ static writing *writing_new(tke_service *svc, tke_run *run, tinkc_error *err)
     pthread_mutex_lock(&svc->lock);
     w->next_seq = run->next_seq;
     pthread_mutex_unlock(&svc->lock);
+    /* Without the lock: only this thread, the worker's, changes them. */
     w->n_passes = run->n_passes;
     w->n_pass_tokens = run->n_pass_tokens;
     w->n_failed_passes = run->n_failed_passes;
@@ -1123,6 +1124,8 @@ void tke_work_load(tke_service *svc, tke_job *job)
     bool loaded = !tkc_failed(&err) && load_from(svc, job, &err);
     if (loaded) {
         pthread_mutex_lock(&svc->lock);
+        /* The client has chosen this state itself, so passes may continue from here, whatever was
+         * lost before. */
         run->lost_from = 0;
         run->n_passes = run->n_pass_tokens = run->n_failed_passes = 0;
         tke_run_changed(svc, run, job->seq);

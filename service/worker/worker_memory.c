@@ -150,6 +150,7 @@ bool tke_work_cache_room(void *user, size_t bytes)
     size_t work = svc->set.train_memory_bytes ? 0 : h.work; /* else it is not of the pool */
     if (left(plan.pool, h.cache + work) >= bytes)
         return true;
+    /* No pass computes at this moment: samples run before, after or between microbatches. */
     release_work(svc);
     return left(plan.pool, count_held(svc).cache) >= bytes;
 }

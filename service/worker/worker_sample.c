@@ -172,6 +172,8 @@ static bool start(tke_service *svc, tke_job *job)
     if (!tkc_failed(&err)) {
         job->in.sample.gen.snapshot = snapshot;
         job->in.sample.gen.user = job;
+        /* Owners take turns in the generator: one with many requests must not hold up the
+         * others. */
         job->in.sample.gen.tenant = tenant_number(job->owner);
         job->in.sample.running = tke_infer_add(base->infer, &job->in.sample.gen, &err);
     }
