@@ -134,9 +134,8 @@ static void grouped_case(const heads_case *c, tcu_attention p, tcu_attention key
     p.grouped = keys.grouped = true;
     p.o = card(nq * 2), p.dq = card(nq * 2), keys.dk = card(nk * 2), keys.dv = card(nk * 2);
     p.lse = card(heads * 4);
-    cudaMemset(p.o, 0xee, nq * 2), cudaMemset(p.dq, 0xee, nq * 2),
-        cudaMemset(p.lse, 0xee, heads * 4), cudaMemset(keys.dk, 0xee, nk * 2),
-        cudaMemset(keys.dv, 0xee, nk * 2);
+    poison(p.o, nq * 2), poison(p.dq, nq * 2), poison(p.lse, heads * 4);
+    poison(keys.dk, nk * 2), poison(keys.dv, nk * 2);
     p.n_spans = fill_spans(c, TCU_WARPGROUPS * tcu_span_tokens(c->heads, c->kv, false), spans);
     p.spans = to_card(spans, (size_t)p.n_spans * sizeof *spans);
     keys.n_spans = fill_spans(c, TCU_KEY_WARPGROUPS * TCU_KEY_BLOCK, spans);
@@ -184,8 +183,7 @@ static void attention_case(int heads, int kv, int d, int window)
     p.o = o, p.dq = dq, p.dk = dk, p.dv = dv, p.delta = delta;
     p.n_spans = fill_spans(&c, tcu_span_tokens(heads, kv, false), spans);
     p.spans = to_card(spans, (size_t)p.n_spans * sizeof *spans);
-    cudaMemset(o, 0xee, nq * 2), cudaMemset(dq, 0xee, nq * 2), cudaMemset(dk, 0xee, nk * 2),
-        cudaMemset(dv, 0xee, nk * 2);
+    poison(o, nq * 2), poison(dq, nq * 2), poison(dk, nk * 2), poison(dv, nk * 2);
     RC(tcu_attention_forward(&p, false, device->stream));
     RC(tcu_attention_delta(p.d_o, o, delta, (int64_t)c.rows * heads, d, device->stream));
     RC(tcu_attention_dq(&p, device->stream));
@@ -225,7 +223,7 @@ static void attention_case(int heads, int kv, int d, int window)
             }
         }
         t.spans = to_card(spans, (size_t)t.n_spans * sizeof *spans);
-        cudaMemset(o2, 0xee, nq * 2), cudaMemset(lse2, 0xee, (size_t)(c.rows * heads) * 4);
+        poison(o2, nq * 2), poison(lse2, (size_t)(c.rows * heads) * 4);
         RC(tcu_attention_forward(&t, narrow, device->stream));
         uint64_t bad = differing(false, o, o2, (int64_t)nq) +
                        differing(true, p.lse, lse2, (int64_t)c.rows * heads);

@@ -27,6 +27,12 @@ void *card(size_t bytes)
     return p;
 }
 
+/* In the order of the kernels: the stream does not wait for the one that plain calls use. */
+void poison(void *p, size_t bytes)
+{
+    RC(cudaMemsetAsync(p, 0xee, bytes, device->stream));
+}
+
 void drop(void *p)
 {
     tcu_give(device, p, 0, TCU_FOR_OTHER);

@@ -25,6 +25,7 @@ _Noreturn void die(const char *what);
 void verdict(bool ok, const char *what, double value);
 
 void *card(size_t bytes);
+void poison(void *p, size_t bytes);
 void drop(void *);
 void *to_card(const void *from, size_t bytes);
 

@@ -76,7 +76,7 @@ static tcu_coded pack(const tke_matrix *m, int out, int in)
     tcu_coded p = { .format = tcu_format_of(m->dtype), .out = out, .in = in };
     size_t row = tke_format_bytes(tke_format_of(m->dtype), (size_t)in);
     p.tiles = room(tcu_coded_bytes(p.format, out, in));
-    RC(cudaMemset(p.tiles, 0xee, tcu_coded_bytes(p.format, out, in)));
+    RC(cudaMemsetAsync(p.tiles, 0xee, tcu_coded_bytes(p.format, out, in), card->stream));
     for (int at = 0, n; at < out; at += n) {
         n = at || out <= 16 ? out - at : 16;
         tcu_apart apart = tcu_factors_apart(m, (size_t)at, (size_t)n);
@@ -104,8 +104,8 @@ static void check_product(const char *name, bool wild, const tcu_coded *p, const
         bool wide = i % 2;
         char what[64];
         int64_t count = (int64_t)rows[i] * p->out * (wide ? 2 : 1); /* of 16 bits */
-        RC(cudaMemset(y, 0xee, bytes));
-        RC(cudaMemset(z, 0xdd, bytes));
+        RC(cudaMemsetAsync(y, 0xee, bytes, card->stream));
+        RC(cudaMemsetAsync(z, 0xdd, bytes, card->stream));
         RC(tcu_chain(false, wide, false, x, p->in, w, p->in, y, p->out, rows[i], p->out, p->in, card->stream));
         RC(tcu_small_coded(wide, x, p, z, p->out, rows[i], card->stream));
         snprintf(what, sizeof what, "product of %d rows", rows[i]);
@@ -121,8 +121,8 @@ static void check_embedding(const char *name, bool wild, const tcu_coded *p, con
     int32_t *ids = sent(host, sizeof host);
     size_t bytes = (size_t)N * (size_t)p->in * 4;
     float *h = room(bytes), *other = room(bytes);
-    RC(cudaMemset(h, 0xee, bytes));
-    RC(cudaMemset(other, 0xdd, bytes));
+    RC(cudaMemsetAsync(h, 0xee, bytes, card->stream));
+    RC(cudaMemsetAsync(other, 0xdd, bytes, card->stream));
     RC(tcu_embed(ids, w, h, N, p->in, card->stream));
     RC(tcu_embed_coded(ids, p, other, N, card->stream));
     verdict(name, wild, p->out, p->in, "embedding", differing(true, h, other, (int64_t)N * p->in));
@@ -139,7 +139,7 @@ static void check_one(int which, int out, int in, bool wild)
     tcu_bf16 *w = room(n * 2);
     for (int r = 0; r < out; r++)
         f->unpack[TKE_UNPACK_REF](&m, r, 0, in, want + (size_t)r * (size_t)in);
-    RC(cudaMemset(w, 0xee, n * 2));
+    RC(cudaMemsetAsync(w, 0xee, n * 2, card->stream));
     RC(tcu_unpack_tiles(&p, w, card->stream));
     CK(tcu_download(card, got, w, n * 2, &err));
     for (size_t i = 0; i < n; i++) {
