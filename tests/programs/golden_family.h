@@ -513,7 +513,7 @@ void check_family(const char *folder, const char *name, tke_device *device)
     f.model = tke_model_open(folder, &f.err);
     char *path = tkc_path_join(&f.arena, folder, "golden.safetensors", &f.err);
     if (f.model)
-        f.loaded = device_load(device, f.model);
+        f.loaded = device->ops->model_load(device, f.model, &f.err);
     if (f.loaded)
         f.trainer = tke_trainer_new(f.loaded, &options, &f.err);
     if (!f.err.code)
