@@ -19,6 +19,7 @@
 #include "service/core/service_state.h"
 #include "service/core/sessions.h"
 #include "service/core/tenants.h"
+#include "service/store/checksums.h"
 #include "service/worker/adapter_import.h"
 #include "service/worker/worker_files.h"
 
@@ -208,7 +209,8 @@ static bool write_folder(import *x, char *temp)
         return tkc_fail(x->err, TINKC_E_ARGUMENT,
                         "%s: its rank %d is above the engine's limit of %lld (max_lora_rank)",
                         x->o->adapter, (int)x->spec.rank, (long long)x->svc->set.max_lora_rank);
-    return check_spec(x) && tkc_write_file(mark, "", 0, 0600, x->err);
+    return check_spec(x) && tke_sums_write(temp, x->err) &&
+           tkc_write_file(mark, "", 0, 0600, x->err);
 }
 
 static bool take_in(import *x)

@@ -12,6 +12,7 @@
 #include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
 #include "service/core/sessions.h"
+#include "service/store/checksums.h"
 #include "support/service/service_world.h"
 
 static tinkc_engine *engine;
@@ -196,6 +197,31 @@ static void refused(const tinkc_import_options *o, int32_t code, const char *tex
     assert_int_equal(err.code, code);
     if (!strstr(err.message, text))
         fail_msg("%s, not %s", err.message, text);
+    tinkc_text_free(&weights);
+}
+
+/* What is on the disk is compared with what was imported, as with any other checkpoint. */
+TEST(an_import_that_changed_on_the_disk_is_not_used)
+{
+    tinkc_error err = { 0 };
+    tinkc_text weights = { 0 };
+    char path[700];
+    const tinkc_import_options o = { .adapter = adapter, .base_model = "tiny" };
+    assert_true(tinkc_engine_import(engine, &o, &weights, NULL, &err));
+    snprintf(path, sizeof path, "%s/runs/%.*s/weights/imported", store, (int)strcspn(weights.data + 9, "/"),
+             weights.data + 9);
+    assert_true(tke_sums_check(path, &err));
+    strcat(path, "/adapter_model.safetensors");
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    int last = fgetc(f);
+    assert_int_equal(fseek(f, -1, SEEK_END), 0);
+    assert_int_equal(fputc(last ^ 1, f), last ^ 1);
+    fclose(f);
+    *strrchr(path, '/') = '\0';
+    assert_false(tke_sums_check(path, &err));
+    assert_non_null(strstr(err.message, "is damaged"));
     tinkc_text_free(&weights);
 }
 
