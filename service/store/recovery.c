@@ -434,6 +434,10 @@ static bool replay_record(const tke_journal_record *r, void *user, tinkc_error *
     const tke_seen *seen = tke_run_seen(p->run, r->seq);
     bool failed = seen && seen->state == TKE_SEEN_DONE && seen->failed;
     tke_job *job = tke_job_new(svc, r->kind, id, p->run->owner, err);
+    /* Exempts it from what this version and the limits of this start would refuse: it was accepted
+     * under others, and must give the same result. */
+    if (job)
+        job->replayed = true;
     if (!job ||
         !tke_decode_job(job, r->body, r->is_pb, r->forward, &ignored_id, &ignored_seq, err)) {
         tke_job_drop(job);
@@ -442,9 +446,6 @@ static bool replay_record(const tke_journal_record *r, void *user, tinkc_error *
     job->run = p->run;
     job->seq = r->seq;
     job->hash = r->hash;
-    /* Exempts it from the limits of this start in tke_check_job: it was accepted under others, and
-     * must give the same result. */
-    job->replayed = true;
     if (failed)
         fail_again(job, before);
     if (before) { /* its answer is known; computing it again gives the same */

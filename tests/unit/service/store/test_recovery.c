@@ -312,6 +312,30 @@ TEST(where_a_run_continues)
     fclose(out ? out : in);
 }
 
+/* What was accepted is repeated, whatever this version would say to it: its step was acknowledged. */
+TEST(a_field_that_this_version_does_not_know_is_no_reason_to_lose_a_step)
+{
+    tinkc_error err = { 0 };
+    open_world(JOURNAL);
+    sql(one_session);
+    put_run("r");
+    put_states("r", "0:2@1");
+    put_rows("r", "1o1 2o1");
+    const tke_journal_record record = {
+        .seq = 2,
+        .kind = kind_of('o'),
+        .epoch = EPOCH,
+        .hash = { 5, 6 },
+        .body = tkc_str("{\"model_id\":\"r\",\"seq_id\":2,\"adam_params\":{\"learning_rate\":0.01},\"of_later\":1}")
+    };
+    assert_true(tke_journal_append(svc.store, "r", &record, &err));
+    boot();
+    const tke_job *job = tke_find_run(&svc, "r")->queue;
+    assert_true(job && job->seq == 2 && !job->next);
+    assert_string_equal(job->invalid.message, "");
+    close_world();
+}
+
 /* ---- rows ---- */
 
 static const char one_run[] =
