@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -138,6 +139,18 @@ void tkc_pages_advise(void *at, size_t len, int what)
 
 /* ---- threads, files, users ---- */
 
+/* Of the main thread musl says what is mapped by now: it grows to the limit, and a deep call that would
+ * have fitted must not be refused. glibc says the limit itself. */
+static uintptr_t grown_low(uintptr_t low, uintptr_t high)
+{
+    struct rlimit limit;
+    if (gettid() != getpid() || getrlimit(RLIMIT_STACK, &limit) != 0 ||
+        limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= high)
+        return low;
+    uintptr_t grown = high - (uintptr_t)limit.rlim_cur;
+    return grown < low ? grown : low;
+}
+
 bool tkc_stack_bounds(uintptr_t *low, uintptr_t *high)
 {
     pthread_attr_t attr;
@@ -148,8 +161,8 @@ bool tkc_stack_bounds(uintptr_t *low, uintptr_t *high)
     bool found = pthread_attr_getstack(&attr, &start, &size) == 0 && start;
     (void)pthread_attr_destroy(&attr);
     if (found) {
-        *low = (uintptr_t)start;
-        *high = *low + size;
+        *high = (uintptr_t)start + size;
+        *low = grown_low((uintptr_t)start, *high);
     }
     return found;
 }
