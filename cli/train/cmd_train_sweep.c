@@ -153,6 +153,19 @@ static int plan(sweep *s, const cli_command *recipe)
     return bad;
 }
 
+static void free_plan(sweep *s)
+{
+    for (size_t i = 0; i < s->n_axes; i++) {
+        free(s->axes[i].option);
+        free(s->axes[i].values);
+    }
+    for (size_t i = 0; i < s->n_runs; i++) {
+        free(s->runs[i].name);
+        free(s->runs[i].folder);
+    }
+    free(s->folder);
+}
+
 /* ---- runs ---- */
 
 static int start(sweep *s, size_t which, char **argv, size_t argc)
@@ -430,15 +443,7 @@ int cli_train_sweep(cli_app *app)
         tinkc_server_free(s->server);
         bad = bad ? bad : show_table(s);
     }
-    for (size_t i = 0; i < s->n_axes; i++) {
-        free(s->axes[i].option);
-        free(s->axes[i].values);
-    }
-    for (size_t i = 0; i < s->n_runs; i++) {
-        free(s->runs[i].name);
-        free(s->runs[i].folder);
-    }
-    free(s->folder);
+    free_plan(s);
     free(s);
     free(argv);
     return bad;

@@ -365,9 +365,9 @@ TEST_WITH(prompts_for_tests_have_what_the_rewards_need, setup, teardown)
         free(release_output());
         assert_int_equal(bad != 0, i == 0);
         assert_int_equal(rl.test.n, i);
+        cli_prompts_free(&rl.test);
+        rl.test = (cli_prompts){ 0 };
     }
-    cli_prompts_free(&rl.test);
-    rl.test = (cli_prompts){ 0 };
     unlink(path);
 }
 

@@ -51,6 +51,7 @@ TEST(a_grid_is_run_in_order)
         assert_int_equal(strncmp(s.runs[i].folder, s.folder, strlen(s.folder)), 0);
         assert_null(strchr(s.runs[i].folder + strlen(s.folder) + 1, '/'));
     }
+    free_plan(&s);
     cli_parse_free(&app);
 }
 
