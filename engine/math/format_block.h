@@ -8,6 +8,7 @@
 #define TKE_MATH_FORMAT_BLOCK_H
 
 #include <assert.h>
+#include <math.h>
 #include "math/format.h"
 
 #define FORMAT_INLINE static inline __attribute__((always_inline))
@@ -32,6 +33,25 @@ static inline bool format_put_half(uint8_t *b, float scale)
     b[0] = (uint8_t)half;
     b[1] = (uint8_t)(half >> 8);
     return (half & 0x7c00u) != 0x7c00u;
+}
+
+/* Of 32 numbers the one of the largest magnitude, with its sign; the first among equals. */
+static inline float format_most(const float *x)
+{
+    float most = 0;
+    for (int i = 0; i < 32; i++)
+        most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
+    return most;
+}
+
+/* The lowest and the highest of 32 numbers. */
+static inline void format_range(const float *x, float *low, float *high)
+{
+    *low = *high = x[0];
+    for (int i = 0; i < 32; i++) {
+        *low = x[i] < *low ? x[i] : *low;
+        *high = x[i] > *high ? x[i] : *high;
+    }
 }
 
 /* An f16 as fp32, exactly. */

@@ -24,10 +24,8 @@ static int nearest(float x)
 /* The largest magnitude lies near either end; least squares as in format_search.h. */
 static bool pack(const float *x, uint8_t *b, float *factor)
 {
-    float most = 0, scale = 0, best = 0;
+    float most = format_most(x), scale = 0, best = 0;
     (void)factor;
-    for (int i = 0; i < 32; i++)
-        most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
     for (int k = 0; k <= 2 * FORMAT_TRIES && fabsf(most) > 0; k++) {
         for (int sign = -1; sign <= 1; sign += 2) {
             float inverse = (float)sign * (135.0f - 3.0f * (float)k) / most, xv = 0, vv = 0;

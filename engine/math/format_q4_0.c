@@ -20,11 +20,8 @@ static int code_of(float x)
 /* The number of the largest magnitude becomes -8, whatever its sign. */
 static bool pack(const float *x, uint8_t *b, float *factor)
 {
-    float most = 0;
     (void)factor;
-    for (int i = 0; i < 32; i++)
-        most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
-    float scale = most / -8, inverse = most != 0 ? 1 / scale : 0;
+    float most = format_most(x), scale = most / -8, inverse = most != 0 ? 1 / scale : 0;
     for (int i = 0; i < 16; i++)
         b[2 + i] = (uint8_t)(code_of(x[i] * inverse) | code_of(x[i + 16] * inverse) << 4);
     return format_put_half(b, scale);

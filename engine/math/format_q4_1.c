@@ -13,12 +13,9 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
 /* From the lowest number to the highest. */
 static bool pack(const float *x, uint8_t *b, float *factor)
 {
-    float low = x[0], high = x[0];
+    float low, high;
     (void)factor;
-    for (int i = 0; i < 32; i++) {
-        low = x[i] < low ? x[i] : low;
-        high = x[i] > high ? x[i] : high;
-    }
+    format_range(x, &low, &high);
     float scale = (high - low) / 15, inverse = scale > 0 ? 1 / scale : 0;
     for (int i = 0; i < 16; i++) {
         int q = (int)((x[i] - low) * inverse + 0.5f), p = (int)((x[i + 16] - low) * inverse + 0.5f);

@@ -16,11 +16,8 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
 /* The largest magnitude becomes -16 or 16, which is cut to 15. */
 static bool pack(const float *x, uint8_t *b, float *factor)
 {
-    float most = 0;
     (void)factor;
-    for (int i = 0; i < 32; i++)
-        most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
-    float scale = most / -16, inverse = most != 0 ? 1 / scale : 0;
+    float most = format_most(x), scale = most / -16, inverse = most != 0 ? 1 / scale : 0;
     memset(b + 2, 0, 20);
     for (int i = 0; i < 32; i++) {
         int q = (int)(x[i] * inverse + 16.5f);
